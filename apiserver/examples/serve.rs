@@ -49,7 +49,7 @@ async fn main() -> Result<(), Failure> {
         cluster_cidr: "10.42.0.0/16".to_owned(),
         service_cidr: "10.43.0.0/16".to_owned(),
         local_path: true,
-        dns_ip: None,
+        dns: None,
         ca_pem: pki.ca_pem().to_owned(),
         front_proxy_ca_pem: pki.front_proxy_ca_pem().to_owned(),
         server_url: url.clone(),

@@ -259,7 +259,9 @@ mod tests {
     #[tokio::test]
     async fn what_cannot_be_read_is_counted() {
         steps(vec![Change::Applied(object("d", json!("much"))), Change::Deleted(Bytes::from_static(b"{}"))]);
-        let page = metrics::render();
+        let mut page = coracle_metrics::Text::default();
+        metrics::render(&mut page);
+        let page = page.finish();
         let sample = "coracle_unreadable_objects_total{resource=\"things.test.io\"} ";
         let line = page.lines().find(|line| line.starts_with(sample)).expect("the sample");
         assert!(line[sample.len()..].parse::<u64>().unwrap() >= 2, "{line}");

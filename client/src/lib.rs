@@ -31,6 +31,7 @@ pub use controller::{Controller, Next, ReconcileError, Reconciler};
 pub use events::{Recorder, Storm};
 pub use followed_object::FollowedObject;
 pub use informer::{Delta, Informer, Informers, ObjectKey};
+pub use object::Kind;
 pub use queue::WorkQueue;
 pub use reflector::{Change, Reflector, Selection};
 pub use store::Store;

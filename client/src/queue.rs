@@ -33,7 +33,7 @@ struct State<K> {
     /// Steps of the wall clock that the delays take into account.
     steps: u64,
     /// Queues without a name are not counted.
-    metrics: Option<Arc<QueueMetrics>>,
+    metrics: Option<QueueMetrics>,
 }
 
 /// Cloning shares the queue.

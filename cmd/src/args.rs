@@ -37,6 +37,10 @@ pub enum Command {
     Status(StatusArgs),
     /// Look at the store of a server that is stopped, and repair one that does not open
     Db(DbArgs),
+    /// Write the server's state into one file: objects, authorities and keys, configuration; and look at such files
+    Backup(BackupArgs),
+    /// Make a data directory of a backup
+    Restore(RestoreArgs),
     /// Take this node's pods, mounts, packet rules, keys and certificates away, after the server has ended
     Reset(ResetArgs),
     /// Run a scheduler as its own process, beside or instead of the server's own
@@ -53,6 +57,8 @@ pub enum Command {
     Why(WhyArgs),
     /// Show and change the keys of --secrets-encryption, on the server's machine
     Secrets(SecretsArgs),
+    /// Print the definitions of VolumeSnapshots, to be applied: coracle snapshots | kubectl apply -f -
+    Snapshots,
 }
 
 /// Flags of `coracle server`. A flag that is not given leaves the configuration file's value, and that the default.
@@ -188,6 +194,50 @@ pub enum DbCommand {
     Check,
     /// Make a store that opens of what can be read. What was there before is kept beside it
     Repair(RepairArgs),
+}
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct BackupArgs {
+    /// Where the backup is written, readable by nobody else: it holds the cluster's keys
+    #[arg(value_name = "FILE", required = true)]
+    pub file: Option<PathBuf>,
+    /// Where the server's state lives, be it running or stopped
+    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
+    pub data_dir: PathBuf,
+    /// Seal it by this key: 32 random bytes in hex or base64, such as openssl rand -hex 32 makes
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    #[command(subcommand)]
+    pub action: Option<BackupAction>,
+}
+
+#[derive(Subcommand)]
+pub enum BackupAction {
+    /// Read a backup whole, and say what it holds or what is wrong with it
+    Verify {
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// The key that it is sealed by
+        #[arg(long, value_name = "FILE")]
+        key_file: Option<PathBuf>,
+    },
+}
+
+#[derive(Args)]
+pub struct RestoreArgs {
+    /// A file that coracle backup has written
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Where the state is to live: a directory that is empty or does not exist
+    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
+    pub data_dir: PathBuf,
+    /// The key that it is sealed by
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Move the state that is there aside, within the directory. Volumes and pods' files stay where they are
+    #[arg(long)]
+    pub replace: bool,
 }
 
 #[derive(Args)]

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::Api;
 use serde::Deserialize;
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 /// Between attempts.
@@ -21,6 +22,53 @@ pub async fn dns(client: &kube::Client, server: &Uri) -> Option<IpAddr> {
             Err(error) => unread(server, "the Service kube-system/kube-dns", &error).await,
         }
     }
+}
+
+/// How long a start waits for the answer where an earlier one is kept.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Keeps it.
+const KEPT: &str = "cluster-dns";
+
+/// The same, and where the server is away, as it said last. A machine that has never been told waits.
+pub async fn dns_or_kept(client: &kube::Client, server: &Uri, data_dir: &Path) -> Option<IpAddr> {
+    let path = data_dir.join(KEPT);
+    let Ok(kept) = tokio::fs::read_to_string(&path).await else {
+        return asked_and_kept(client, server, &path).await;
+    };
+    match tokio::time::timeout(PATIENCE, asked_and_kept(client, server, &path)).await {
+        Ok(told) => told,
+        Err(_) => {
+            tracing::warn!(
+                address = kept.trim(),
+                "the server is away, names are asked for where it said last"
+            );
+            kept.trim().parse().ok()
+        }
+    }
+}
+
+/// Returns when the server says something else than `used`.
+pub async fn dns_changed(client: &kube::Client, server: &Uri, data_dir: &Path, used: Option<IpAddr>) {
+    if asked_and_kept(client, server, &data_dir.join(KEPT)).await == used {
+        std::future::pending().await
+    }
+}
+
+async fn asked_and_kept(client: &kube::Client, server: &Uri, path: &Path) -> Option<IpAddr> {
+    let told = dns(client, server).await;
+    let text = told.map(|address| address.to_string()).unwrap_or_default();
+    if tokio::fs::read_to_string(path).await.ok().as_ref() != Some(&text)
+        && let Err(error) = keep(path, text).await
+    {
+        tracing::warn!(path = %path.display(), %error, "the address of the cluster's DNS is not kept");
+    }
+    told
+}
+
+async fn keep(path: &Path, text: String) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    tokio::fs::write(&new, text).await?;
+    tokio::fs::rename(new, path).await
 }
 
 /// Where the API server is reached; empty where its name cannot be looked up.

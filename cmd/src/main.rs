@@ -3,17 +3,18 @@
 mod access;
 mod address;
 mod agent;
-mod allocator;
 mod args;
 mod audit;
 mod authentication;
 mod authorization;
+mod backup;
 mod cert;
 mod check;
 mod ci;
 mod cluster;
 mod config;
 mod db;
+mod door;
 mod edge;
 mod encryption;
 mod eviction;
@@ -88,6 +89,8 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Status(args) => in_runtime("error,kube_client=off", status::command(args)),
         Command::Db(args) => in_runtime("error", db::command(args)),
+        Command::Backup(args) => backup::command(args),
+        Command::Restore(args) => backup::restore(&args),
         Command::Reset(args) => in_runtime("warn", reset::command(args)),
         Command::Scheduler(args) => part(CapabilitySet::empty(), None, parts::scheduler::command(args)),
         Command::Controllers(args) => {
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         Command::Kubeconfig(args) => in_runtime("error,kube_client=off", cert::kubeconfig(args)),
         Command::Why(args) => in_runtime("error", why::command(args)),
         Command::Secrets(args) => encryption::command(&args),
+        Command::Snapshots => snapshots(),
     }
 }
 
@@ -119,7 +123,7 @@ fn in_runtime(log: &str, command: impl Future<Output = ExitCode>) -> ExitCode {
     // Ring is the only provider in this binary; a second installation is refused, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    match runtime.enable_all().thread_stack_size(STACK).on_thread_park(allocator::give_back).build() {
+    match runtime.enable_all().thread_stack_size(STACK).build() {
         Ok(runtime) => {
             runtime.spawn(log.clone().tell_counts());
             let code = runtime.block_on(command);
@@ -152,6 +156,13 @@ fn filter(log: &str) -> Targets {
 fn asked_filter(asked: Option<&str>) -> Result<Option<Targets>, String> {
     let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(None) };
     asked.parse().map(Some).map_err(|error| format!("RUST_LOG={asked:?} names no levels: {error}"))
+}
+
+/// A manifest, on standard output. Somebody may read only its beginning.
+fn snapshots() -> ExitCode {
+    use std::io::Write;
+    let written = std::io::stdout().write_all(coracle_storage::SNAPSHOT_DEFINITIONS.as_bytes());
+    if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 #[cfg(test)]

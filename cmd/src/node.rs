@@ -31,6 +31,9 @@ where
     F: Future<Output = Result<Port, BoxError>>,
 {
     local.log_links = Some(PathBuf::from(LOG_LINKS));
+    if local.standalone {
+        return Box::pin(run_once(&context, local, port())).await.map(drop);
+    }
     loop {
         let configured = coracle_kubelet::config::configured(&context.client, local.clone());
         let Some(settings) = context.stop.run_until_cancelled(Box::pin(configured)).await else {
@@ -64,7 +67,8 @@ async fn run_once(
     let built = coracle_kubelet::build(&context, settings, parts)?;
     let (pods, configz) = (built.pods_api(), built.configz());
     let serve = async {
-        if !server.port.serve {
+        // Nobody could say who may ask.
+        if !server.port.serve || server.standalone {
             stop.cancelled().await;
             return Ok(());
         }
@@ -92,6 +96,7 @@ struct ServerParts {
     node_name: String,
     pods_dir: PathBuf,
     stream_idle: std::time::Duration,
+    standalone: bool,
 }
 
 impl ServerParts {
@@ -101,6 +106,7 @@ impl ServerParts {
             node_name: settings.node_name.clone(),
             pods_dir: settings.pods_dir(),
             stream_idle: settings.streaming_connection_idle_timeout,
+            standalone: settings.standalone,
         }
     }
 
@@ -110,7 +116,7 @@ impl ServerParts {
         judge: Judge,
         configz: Configz,
     ) -> coracle_kubelet::server::ServerConfig {
-        let Self { port, node_name, pods_dir, stream_idle } = self;
+        let Self { port, node_name, pods_dir, stream_idle, .. } = self;
         let log_root = PathBuf::from("/var/log");
         coracle_kubelet::server::ServerConfig {
             port,

@@ -1,7 +1,11 @@
 //! Wires the DNS server to the API: Services and slices in, an EndpointSlice for the cluster's DNS Service out.
 
-use crate::forward::Forwarder;
+use crate::addresses::{Addresses, Key};
+use crate::configuration::source::Source;
+use crate::configuration::{Configuration, Given};
+use crate::metrics::{self, MayAsk, Metric, Metrics, Shown};
 use crate::server::{Nodes, Server};
+use crate::views::Views;
 use crate::zone::{Directory, Zone};
 use coracle_api::node_addresses::{CHECKED_ADDRESSES, checked};
 use coracle_api::well_known;
@@ -15,7 +19,6 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Socket, Type};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::Notify;
@@ -35,8 +38,6 @@ pub struct Config {
     pub domain: String,
     /// Pods, Services and, beside them, the nodes: nobody else is answered.
     pub clients: Vec<IpNet>,
-    /// Whose resolvers are asked for names outside the cluster.
-    pub resolv_conf: PathBuf,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -51,11 +52,7 @@ pub enum Error {
 
 /// Answers until the context is stopped.
 pub async fn run(context: Context, config: Config) -> Result<(), Error> {
-    let directory = Live {
-        namespaces: context.informers.of(),
-        services: context.informers.of(),
-        slices: context.informers.of(),
-    };
+    let directory = Live::new(&context);
     let synced = futures::future::join3(
         directory.namespaces.synced(),
         directory.services.synced(),
@@ -72,22 +69,53 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
     let listen = |source| Error::Listen { address, source };
     let udp = UdpSocket::from_std(bind(address, Type::DGRAM).map_err(listen)?.into()).map_err(listen)?;
     let tcp = TcpListener::from_std(bind(address, Type::STREAM).map_err(listen)?.into()).map_err(listen)?;
-    let own = BTreeSet::from([config.cluster_dns, address.ip()]);
-    let forwarder = Forwarder::new(config.resolv_conf.clone(), own);
     let zone = Zone { directory, domain: config.domain.clone() };
     let mut clients = config.clients.clone();
     clients.push(IpNet::from(address.ip()));
-    let server = Server::new(zone, forwarder, clients, follow_nodes(&nodes, &config.node_name));
+    let metrics = Arc::new(Metrics::default());
+    let server = Server::new(zone, metrics, clients, follow_nodes(&nodes, &config.node_name));
+    let mut source = Source::new(&context, Given { domain: config.domain.clone() }, &config.node_name);
+    let Some(first) = context.stop.run_until_cancelled(source.first()).await else { return Ok(()) };
+    let own = BTreeSet::from([config.cluster_dns, address.ip()]);
+    *server.views.write() = Arc::new(Views::new(&first, &own, &server.metrics));
     publish(&context, &config).await?;
     let serving = async {
         tokio::select! {
             ended = server.clone().serve_udp(udp) => ended,
-            ended = server.serve_tcp(tcp) => ended,
+            ended = server.clone().serve_tcp(tcp) => ended,
+            () = configure(&server, source, &first, own, address.ip()) => Ok(()),
         }
     };
     match context.stop.run_until_cancelled(serving).await {
         None => Ok(()),
         Some(ended) => ended.map_err(Error::Socket),
+    }
+}
+
+/// Serves the pages, and takes each new configuration in; never ends.
+async fn configure(
+    server: &Arc<Server<Live>>,
+    mut source: Source,
+    first: &Configuration,
+    own: BTreeSet<IpAddr>,
+    address: IpAddr,
+) {
+    let asked = server.clone();
+    let may_ask: MayAsk = Arc::new(move |ip| asked.may_ask(ip));
+    let shown = Shown { metrics: server.metrics.clone(), views: server.views.clone(), may_ask };
+    let mut pages = metrics::pages(first, address, &shown).await;
+    loop {
+        match source.next().await {
+            Ok(configuration) => {
+                *server.views.write() = Arc::new(Views::new(&configuration, &own, &server.metrics));
+                // The ports of the old ones are free before the new ones take them.
+                drop(pages);
+                tokio::task::yield_now().await;
+                pages = metrics::pages(&configuration, address, &shown).await;
+                tracing::info!("the Corefile in the ConfigMap kube-system/coredns is in force");
+            }
+            Err(()) => server.metrics.add(Metric::ReloadFailed, &[], 1),
+        }
     }
 }
 
@@ -205,6 +233,17 @@ struct Live {
     namespaces: Informer<Namespace>,
     services: Informer<Service>,
     slices: Informer<EndpointSlice>,
+    services_at: Arc<Addresses>,
+    slices_at: Arc<Addresses>,
+}
+
+impl Live {
+    fn new(context: &Context) -> Self {
+        let (services, slices) = (context.informers.of(), context.informers.of());
+        let services_at = Addresses::of_services(&services);
+        let slices_at = Addresses::of_slices(&slices);
+        Self { namespaces: context.informers.of(), services, slices, services_at, slices_at }
+    }
 }
 
 impl Directory for Live {
@@ -226,21 +265,13 @@ impl Directory for Live {
     }
 
     fn service_at(&self, ip: IpAddr) -> Option<Arc<Service>> {
-        let text = ip.to_string();
-        let has = |s: &Arc<Service>| {
-            let spec = s.spec.as_ref();
-            spec.is_some_and(|s| {
-                s.cluster_ip.as_ref() == Some(&text) || s.cluster_ips.iter().flatten().any(|i| *i == text)
-            })
-        };
-        self.services.list().into_iter().find(has)
+        let found = |(namespace, name): Key| self.services.get(&namespace, &name);
+        self.services_at.at(ip).into_iter().find_map(found)
     }
 
     fn slices_at(&self, ip: IpAddr) -> Vec<Arc<EndpointSlice>> {
-        let text = ip.to_string();
-        let mut slices = self.slices.list();
-        slices.retain(|s| s.endpoints.iter().flatten().any(|e| e.addresses.contains(&text)));
-        slices
+        let found = |(namespace, name): Key| self.slices.get(&namespace, &name);
+        self.slices_at.at(ip).into_iter().filter_map(found).collect()
     }
 }
 

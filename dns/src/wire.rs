@@ -1,13 +1,16 @@
 //! From questions to zones and back: RFC 1035 messages.
 
-use crate::zone::{Answer, Asked, Data, Directory, Record as Fact, Zone};
+use crate::configuration::{Hosts, is_below};
+use crate::zone::{self, Answer, Asked, Data, Directory, Record as Fact, Zone};
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use std::net::IpAddr;
 
-/// Seconds that answers about the cluster may be kept; CoreDNS' default in its kubernetes plugin is 5, kubeadm sets 30.
+/// Seconds that what is said of the zone itself may be kept.
 const TTL: u32 = 5;
+/// Where a message's first question begins.
+pub const HEADER_BYTES: usize = 12;
 /// Largest UDP answer without EDNS (RFC 1035).
 const PLAIN_UDP: u16 = 512;
 /// Largest UDP answer at all: what passes without fragments (the DNS flag day's figure).
@@ -63,7 +66,8 @@ pub fn udp_limit(request: &Message) -> usize {
     usize::from(asked.clamp(PLAIN_UDP, LARGEST_UDP))
 }
 
-pub fn reply<D: Directory>(zone: &Zone<D>, request: &Message) -> Reply {
+/// `ttl` are seconds that records of the cluster may be kept.
+pub fn reply<D: Directory>(zone: &Zone<D>, ttl: u32, request: &Message) -> Reply {
     let question = match request.queries.as_slice() {
         [question] if request.metadata.op_code == OpCode::Query => question,
         _ => return answer(response(request, ResponseCode::NotImp)),
@@ -85,8 +89,8 @@ pub fn reply<D: Directory>(zone: &Zone<D>, request: &Message) -> Reply {
         deny(&mut message, code, &zone.domain);
     }
     let mut alias = alias_among(&facts);
-    message.add_answers(facts.iter().filter_map(|f| record(f, &zone.domain, question)));
-    message.add_additionals(extra.iter().filter_map(|f| record(f, &zone.domain, question)));
+    message.add_answers(facts.iter().filter_map(|f| record(f, &zone.domain, ttl, question)));
+    message.add_additionals(extra.iter().filter_map(|f| record(f, &zone.domain, ttl, question)));
     if question.query_type() == RecordType::CNAME {
         return answer(message);
     }
@@ -99,7 +103,7 @@ pub fn reply<D: Directory>(zone: &Zone<D>, request: &Message) -> Reply {
             Answer::Found { .. } if seen.contains(&next) => {}
             Answer::Found { records, .. } => {
                 alias = alias_among(&records);
-                message.add_answers(records.iter().filter_map(|f| record(f, &zone.domain, question)));
+                message.add_answers(records.iter().filter_map(|f| record(f, &zone.domain, ttl, question)));
             }
             // The end of the chain decides about the whole (RFC 6604).
             Answer::NoData => deny(&mut message, ResponseCode::NoError, &zone.domain),
@@ -110,8 +114,65 @@ pub fn reply<D: Directory>(zone: &Zone<D>, request: &Message) -> Reply {
     answer(message)
 }
 
+/// Behind the name that begins here in a message.
+pub fn end_of_name(bytes: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    loop {
+        match *bytes.get(at)? {
+            0 => return Some(at + 1),
+            length if length & 0xc0 == 0xc0 => return Some(at + 2),
+            length if length & 0xc0 == 0 => at += 1 + usize::from(length),
+            _ => return None,
+        }
+    }
+}
+
+/// Behind the question of a message that has one.
+pub fn end_of_question(bytes: &[u8]) -> Option<usize> {
+    let end = end_of_name(bytes, HEADER_BYTES)? + 4;
+    (bytes.get(4..6)? == [0, 1] && end <= bytes.len()).then_some(end)
+}
+
+/// What `hosts` says to a question: nothing where it is asked of the others.
+pub fn from_hosts(hosts: &Hosts, zone: &str, name: &str, request: &Message) -> Option<Message> {
+    let [question] = request.queries.as_slice() else { return None };
+    let kind = question.query_type();
+    if kind == RecordType::PTR && hosts.reverse {
+        let address = zone::reverse_address(name)?;
+        let named: Vec<_> = hosts.addresses.iter().filter(|(_, ips)| ips.contains(&address)).collect();
+        let mut message = response(request, ResponseCode::NoError);
+        message.add_answers(named.iter().filter_map(|(host, _)| {
+            let data = RData::PTR(PTR(absolute(host)?));
+            Some(Record::from_rdata(question.name().clone(), hosts.ttl, data))
+        }));
+        return (!named.is_empty()).then_some(message);
+    }
+    let Some(addresses) = hosts.addresses.get(name) else {
+        let goes_on = hosts.fallthrough.as_ref().is_some_and(|zones| zones.iter().any(|z| is_below(name, z)));
+        return (!goes_on).then(|| {
+            let mut message = response(request, ResponseCode::NXDomain);
+            deny(&mut message, ResponseCode::NXDomain, zone);
+            message
+        });
+    };
+    let mut message = response(request, ResponseCode::NoError);
+    message.metadata.authoritative = true;
+    message.add_answers(addresses.iter().filter_map(|ip| {
+        let data = match (ip, kind) {
+            (IpAddr::V4(ip), RecordType::A | RecordType::ANY) => RData::A(A(*ip)),
+            (IpAddr::V6(ip), RecordType::AAAA | RecordType::ANY) => RData::AAAA(AAAA(*ip)),
+            _ => return None,
+        };
+        Some(Record::from_rdata(question.name().clone(), hosts.ttl, data))
+    }));
+    if message.answers.is_empty() {
+        deny(&mut message, ResponseCode::NoError, zone);
+    }
+    Some(message)
+}
+
 /// Says that there is no such record or name, and how long that may be kept (RFC 2308).
-fn deny(message: &mut Message, code: ResponseCode, domain: &str) {
+pub fn deny(message: &mut Message, code: ResponseCode, domain: &str) {
     message.metadata.response_code = code;
     message.add_authorities(soa(domain));
 }
@@ -148,7 +209,7 @@ fn absolute(name: &str) -> Option<Name> {
     Name::from_ascii(format!("{}.", name.trim_end_matches('.'))).ok()
 }
 
-fn record(fact: &Fact, domain: &str, question: &Query) -> Option<Record> {
+fn record(fact: &Fact, domain: &str, ttl: u32, question: &Query) -> Option<Record> {
     // The name is sent back as it was asked, upper case and all (RFC 1035, 7.3).
     let name = if absolute(&fact.name)? == *question.name() {
         question.name().clone()
@@ -165,7 +226,7 @@ fn record(fact: &Fact, domain: &str, question: &Query) -> Option<Record> {
         Data::Soa => return soa(domain),
         Data::Ns => RData::NS(NS(absolute(&format!("ns.dns.{domain}"))?)),
     };
-    Some(Record::from_rdata(name, TTL, data))
+    Some(Record::from_rdata(name, ttl, data))
 }
 
 /// The zone's start of authority, also what says how long a "no" may be kept.
@@ -199,7 +260,7 @@ mod tests {
         let name = absolute(&format!("{service}.default.svc.cluster.local")).expect("a name");
         let mut request = Message::query();
         request.add_query(Query::query(name, kind));
-        match reply(&zone(), &request) {
+        match reply(&zone(), TTL, &request) {
             Reply::Answer(message) => (*message, None),
             Reply::Follow { answer, target } => (*answer, Some(target.to_ascii())),
             Reply::Forward => panic!("forwarded"),

@@ -309,7 +309,7 @@ impl<D: Directory> Zone<D> {
 }
 
 /// The address of an `in-addr.arpa` or `ip6.arpa` name.
-fn reverse_address(name: &str) -> Option<IpAddr> {
+pub fn reverse_address(name: &str) -> Option<IpAddr> {
     if let Some(octets) = name.strip_suffix(".in-addr.arpa") {
         let turned: Vec<&str> = octets.split('.').rev().collect();
         return turned.join(".").parse().ok().map(IpAddr::V4);

@@ -8,10 +8,12 @@ pub use crate::configuration::logs::LogSettings;
 pub use crate::configuration::node::Registration;
 pub use crate::configuration::port::PortSettings;
 pub use crate::configuration::reserved::Reserved;
+pub use crate::configuration::shutdown::{ShutdownPeriod, ShutdownSettings};
 pub use crate::configuration::static_pods::StaticPods;
 pub use crate::eviction::settings::{EvictionConfiguration, Settings as EvictionSettings};
 pub use crate::settings::{NodeConfiguration, NodeSettings};
 use coracle_client::events::Pace;
+use coracle_storage::csi::Drivers;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,14 +64,20 @@ pub struct Config {
     /// How pods are confined.
     pub node: NodeSettings,
     pub kernel: KernelSettings,
+    /// How long pods have to end when the machine is shut down.
+    pub shutdown: ShutdownSettings,
     /// How many events are written; `None`: as many as come.
     pub events: Option<Pace>,
     /// The longest pause before a container that keeps ending is started anew; upstream's five minutes.
     pub max_restart_period: Duration,
     /// How long a runtime that answered before may be silent until the node is not ready; upstream's 30 s.
     pub runtime_patience: Duration,
+    /// Where the CSI drivers are noted that offer themselves, for others of the process to see.
+    pub drivers: Drivers,
     /// After so long without a byte exec, attach and port-forward are ended; zero is never.
     pub streaming_connection_idle_timeout: Duration,
+    /// There is no API server: static pods are all that runs.
+    pub standalone: bool,
     /// What was laid together and applied, by the names of KubeletConfiguration's fields.
     pub written: Written,
     /// These settings without what the cluster says, where that is followed.
@@ -103,10 +111,13 @@ impl Config {
             reserved: Reserved::default(),
             node: NodeSettings::default(),
             kernel: KernelSettings::default(),
+            shutdown: ShutdownSettings::default(),
             events: Some(Pace::default()),
             max_restart_period: crate::pod::backoff::MAX,
             runtime_patience: Duration::from_secs(30),
+            drivers: Drivers::default(),
             streaming_connection_idle_timeout: STREAMING_CONNECTION_IDLE_TIMEOUT,
+            standalone: false,
             written: Written::new(),
             local: None,
         }

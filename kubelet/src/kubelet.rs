@@ -10,11 +10,13 @@ use crate::cri::shims::Shims;
 use crate::eviction::observe::Observer;
 use crate::images::gc::Images;
 use crate::images::pull::Puller;
+use crate::last_seen::LastSeen;
 use crate::node::own::Own;
 use crate::objects::ObjectCache;
 use crate::pod::cgroups::PidsLimit;
 use crate::pod::inbox::Inbox;
 use crate::pod::observed::{Observed, State};
+use crate::pod::room::{self, Waiting};
 use crate::pod::userns::UserRanges;
 use crate::pods_api::{ContainerHandle, PodHandle, PodsApi};
 use crate::server::VolumeStats;
@@ -38,13 +40,15 @@ pub struct Slot {
     pub pod: Arc<Pod>,
     pub observed: Arc<Observed>,
     /// It waits for room to be resized.
-    pub wants_room: bool,
+    pub waiting: Option<Waiting>,
+    /// It has got the room that it waited for, and its worker has not seen it yet: `pod` has the resources already.
+    pub granted: Option<Arc<Pod>>,
 }
 
 impl Slot {
     /// Of a pod that nothing has been done about yet.
     pub fn new(pod: Arc<Pod>) -> Self {
-        Self { inbox: Arc::default(), pod, observed: Arc::default(), wants_room: false }
+        Self { inbox: Arc::default(), pod, observed: Arc::default(), waiting: None, granted: None }
     }
 }
 
@@ -66,6 +70,8 @@ pub struct Kubelet {
     /// The CSI drivers that have offered themselves.
     pub drivers: Drivers,
     pub objects: Arc<ObjectCache>,
+    /// What the cluster said last.
+    pub last_seen: Arc<LastSeen>,
     pub puller: Puller,
     pub recorder: Recorder,
     pub services: Informer<Service>,
@@ -85,6 +91,8 @@ pub struct Kubelet {
     pub volume_stats: Arc<VolumeStats>,
     /// The Node object.
     pub own: Own,
+    /// Whether the machine is about to be shut down.
+    pub shutting_down: watch::Sender<bool>,
     /// Whether the kernel confines by AppArmor.
     pub apparmor: bool,
 }
@@ -113,11 +121,9 @@ impl Kubelet {
         }
     }
 
-    /// Lets the other pods that wait for room look again.
-    pub fn room_changed(&self, by: &str) {
-        for (_, slot) in self.register.lock().iter().filter(|(uid, slot)| slot.wants_room && *uid != by) {
-            slot.inbox.put(|mail| mail.runtime = true);
-        }
+    /// Gives the pods that wait for room what there is.
+    pub fn room_changed(&self) {
+        room::give(&mut self.register.lock(), &self.allocatable);
     }
 }
 

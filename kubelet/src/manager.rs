@@ -2,6 +2,7 @@
 
 use crate::cri::{Calls, Runtime, api};
 use crate::kubelet::{Kubelet, Register, Slot, Slots};
+use crate::last_seen;
 use crate::measured::{Family, took};
 use crate::pod::admit::{self, Refusal, Situation, Verdict};
 use crate::pod::cgroups;
@@ -11,6 +12,7 @@ use crate::pod::labels;
 use crate::pod::observed::{Observed, observe};
 use crate::pod::stubborn::{EndError, Stubborn, patiently};
 use crate::pod::worker::Worker;
+use crate::shutdown;
 use crate::static_pods::{self, is_mirror};
 use bytes::Bytes;
 use coracle_client::fold::{Fold, Listed, ReadObject, Step};
@@ -33,6 +35,9 @@ const RELIST: Duration = Duration::from_secs(1);
 const ORPHANS_GRACE: Duration = Duration::from_secs(1);
 /// Between attempts to open the runtime's event stream.
 const REOPEN: Duration = Duration::from_secs(2);
+
+/// How long the first list of pods is waited for. Then those that were there last run.
+const FIRST_LIST: Duration = Duration::from_secs(5);
 
 /// The pods of one source and their workers.
 struct Manager {
@@ -59,6 +64,8 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     };
     let mut fold = Fold::new(changes.path());
     let mut first = true;
+    let mut away = Box::pin(tokio::time::sleep(FIRST_LIST));
+    let mut patient = !manager.kubelet.config.standalone;
     let mut look = tokio::time::interval(manager.kubelet.config.static_pods.file_check);
     let mut own = manager.kubelet.own.clone();
     let files = static_pods::Watch::new(&manager.kubelet.config);
@@ -74,6 +81,11 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
                 continue;
             }
             () = &mut fetching => continue,
+            () = &mut away, if patient => {
+                patient = false;
+                manager.as_last_seen();
+                continue;
+            }
             Ok(()) = fetched.changed() => {
                 look.reset_immediately();
                 continue;
@@ -93,6 +105,8 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
                 }
             }
             Step::Replace(listed) => {
+                patient = false;
+                manager.kubelet.last_seen.hear();
                 manager.replace(listed);
                 if std::mem::take(&mut first) {
                     let orphans = remove_orphans(manager.kubelet.clone(), manager.uids());
@@ -132,6 +146,23 @@ impl Manager {
             (admit::is_new(pod), pod.metadata.creation_timestamp.as_ref().map(|at| at.0), pod.name_any())
         });
         pods.into_iter().for_each(|pod| self.take_from_api(pod));
+        self.forget_unread();
+    }
+
+    /// The server is away: its pods are as they were when it was seen last. They were let in then.
+    fn as_last_seen(&mut self) {
+        let pods: Vec<Pod> = self.kubelet.last_seen.pods().into_iter().filter(last_seen::goes_on).collect();
+        tracing::warn!(pods = pods.len(), "the server is away, this node's pods are as it said last");
+        pods.into_iter().for_each(|pod| self.apply(pod));
+    }
+
+    /// Forgets what no pod of the API server is or reads any more.
+    fn forget_unread(&self) {
+        let register = self.kubelet.register.lock();
+        let there: HashSet<&String> =
+            self.names.values().filter(|uid| !self.from_files.contains(*uid)).collect();
+        let pods = register.iter().filter(|(uid, _)| there.contains(uid)).map(|(_, slot)| slot.pod.as_ref());
+        self.kubelet.last_seen.retain(pods);
     }
 
     /// What the manifests say now, all of them.
@@ -161,7 +192,10 @@ impl Manager {
         }
         match self.admit(&pod) {
             Err(refusal) => self.refuse(pod, refusal),
-            Ok(()) => self.apply(pod),
+            Ok(()) => {
+                self.kubelet.last_seen.put_pod(&pod);
+                self.apply(pod);
+            }
         }
     }
 
@@ -170,6 +204,10 @@ impl Manager {
         let uid = pod.uid().unwrap_or_default();
         if self.workers.contains_key(&uid) || !admit::is_new(pod) {
             return Ok(());
+        }
+        if *self.kubelet.shutting_down.borrow() {
+            let (reason, message) = shutdown::REFUSED;
+            return Err(Refusal::new(reason, message));
         }
         let node = self.kubelet.own.borrow().clone().unwrap_or_default();
         let mut register = self.kubelet.register.lock();
@@ -296,6 +334,7 @@ impl Manager {
         if let Some((inbox, _)) = self.workers.get(&uid) {
             inbox.put(|mail| mail.removed = true);
         }
+        self.forget_unread();
     }
 }
 

@@ -3,6 +3,7 @@
 //! The Node authorizer lets a kubelet read by name only what its pods reference, so there is no informer of a kind
 //! here but one small watch per object.
 
+use crate::last_seen::{LastSeen, of_object, of_pod};
 use async_trait::async_trait;
 use bytes::Bytes;
 use coracle_client::fold::{Fold, ReadObject, Step};
@@ -21,6 +22,8 @@ use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Resource};
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +32,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// How long a look-up waits for the first answer of a new watch before it asks directly.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
+/// The same while this process has not heard of the server: a pod may read many, and they are kept.
+const WHILE_AWAY: Duration = Duration::from_millis(500);
 /// A token is renewed after this share of its life, or after a day; upstream's rule.
 const RENEW_PERCENT: i32 = 80;
 const RENEW_AT_LATEST: SignedDuration = SignedDuration::from_hours(24);
@@ -83,11 +88,17 @@ impl<K: Kind + Resource<Scope = NamespaceResourceScope>> Watched<K> {
         });
     }
 
-    async fn get(&self, kind: &'static str, namespace: &str, name: &str) -> Result<Arc<K>, ObjectError> {
+    async fn get(
+        &self,
+        kind: &'static str,
+        namespace: &str,
+        name: &str,
+        patience: Duration,
+    ) -> Result<Arc<K>, ObjectError> {
         let key = ObjectKey::new(namespace, name);
         let receiver = self.entries.lock().get(&key).map(|entry| entry.value.clone());
         if let Some(mut receiver) = receiver {
-            let answered = tokio::time::timeout(FIRST_ANSWER, receiver.wait_for(Option::is_some)).await;
+            let answered = tokio::time::timeout(patience, receiver.wait_for(Option::is_some)).await;
             if let Ok(Ok(value)) = answered
                 && let Some(Some(object)) = &*value
             {
@@ -147,14 +158,17 @@ fn read<K: Kind>(bytes: &Bytes, _listing: bool) -> Result<ReadObject<Arc<K>>, St
 /// What volumes and environments read, and the tokens of this node's pods.
 pub struct ObjectCache {
     client: kube::Client,
+    last_seen: Arc<LastSeen>,
     config_maps: Watched<ConfigMap>,
     secrets: Watched<Secret>,
     tokens: Mutex<HashMap<TokenRequest, Token>>,
 }
 
 impl ObjectCache {
-    pub fn new(client: kube::Client, changed: Changed) -> Self {
+    /// What cannot be asked for is as it was last seen.
+    pub fn new(client: kube::Client, last_seen: Arc<LastSeen>, changed: Changed) -> Self {
         Self {
+            last_seen,
             config_maps: Watched::new(client.clone(), changed.clone()),
             secrets: Watched::new(client.clone(), changed),
             tokens: Mutex::default(),
@@ -178,6 +192,33 @@ impl ObjectCache {
         self.config_maps.release(uid);
         self.secrets.release(uid);
         self.tokens.lock().retain(|request, _| request.pod_uid != uid);
+    }
+
+    /// How long a watch is waited for.
+    fn patience(&self) -> Duration {
+        if self.last_seen.is_heard() { FIRST_ANSWER } else { WHILE_AWAY }
+    }
+
+    /// Keeps what was found, as something of the entry `of` where it goes with that. Where the server is away, what it
+    /// said last counts.
+    fn remembered<K: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        of: impl FnOnce(&K) -> Option<String>,
+        found: Result<Arc<K>, ObjectError>,
+    ) -> Result<Arc<K>, ObjectError> {
+        match &found {
+            Ok(object) => self.last_seen.put(name, of(object), object.as_ref()),
+            Err(ObjectError::NotFound { .. }) => self.last_seen.remove(name),
+            Err(ObjectError::Failed { .. }) if self.last_seen.is_heard() => {}
+            Err(ObjectError::Failed { .. }) => {
+                if let Some(kept) = self.last_seen.get(name) {
+                    tracing::debug!(name, "the server is away, the object is as it was last seen");
+                    return Ok(Arc::new(kept));
+                }
+            }
+        }
+        found
     }
 
     /// Objects that are watched at this moment.
@@ -215,6 +256,15 @@ impl Drop for References {
     }
 }
 
+/// The same by the kinds that entries of what was last seen have.
+pub fn reference_names(pod: &Pod) -> Vec<(&'static str, String)> {
+    let kind = |reference| match reference {
+        Reference::ConfigMap => "configmap",
+        Reference::Secret => "secret",
+    };
+    references(pod).into_iter().map(|(reference, name)| (kind(reference), name)).collect()
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reference {
     ConfigMap,
@@ -247,27 +297,32 @@ fn references(pod: &Pod) -> BTreeSet<(Reference, String)> {
 #[async_trait]
 impl Objects for ObjectCache {
     async fn config_map(&self, namespace: &str, name: &str) -> Result<Arc<ConfigMap>, ObjectError> {
-        self.config_maps.get("configmap", namespace, name).await
+        let found = self.config_maps.get("configmap", namespace, name, self.patience()).await;
+        self.remembered(&of_object("configmap", namespace, name), |_| None, found)
     }
 
     async fn secret(&self, namespace: &str, name: &str) -> Result<Arc<Secret>, ObjectError> {
-        self.secrets.get("secret", namespace, name).await
+        let found = self.secrets.get("secret", namespace, name, self.patience()).await;
+        self.remembered(&of_object("secret", namespace, name), |_| None, found)
     }
 
     async fn claim(&self, namespace: &str, name: &str) -> Result<Arc<PersistentVolumeClaim>, ObjectError> {
         // Claims are read when they are needed: the Node authorizer lets a kubelet get them, not watch them.
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
-        found("persistentvolumeclaim", name, api.get_opt(name).await)
+        let found = found("persistentvolumeclaim", name, api.get_opt(name).await);
+        self.remembered(&of_object("persistentvolumeclaim", namespace, name), |_| None, found)
     }
 
     async fn volume(&self, name: &str) -> Result<Arc<PersistentVolume>, ObjectError> {
         let api: Api<PersistentVolume> = Api::all(self.client.clone());
-        found("persistentvolume", name, api.get_opt(name).await)
+        let found = found("persistentvolume", name, api.get_opt(name).await);
+        self.remembered(&of_object("persistentvolume", "", name), of_claim, found)
     }
 
     async fn csi_driver(&self, name: &str) -> Result<Option<CSIDriver>, ObjectError> {
         let api: Api<CSIDriver> = Api::all(self.client.clone());
-        absent_or(found("csidriver", name, api.get_opt(name).await))
+        let found = found("csidriver", name, api.get_opt(name).await);
+        absent_or(self.remembered(&of_object("csidriver", "", name), |_| None, found))
     }
 
     async fn attachment(&self, name: &str) -> Result<Option<VolumeAttachment>, ObjectError> {
@@ -292,15 +347,60 @@ impl Objects for ObjectCache {
         found("persistentvolumeclaim", name, written.map(Some)).map(drop)
     }
 
+    async fn expansion_refused(
+        &self,
+        claim: &PersistentVolumeClaim,
+        message: &str,
+    ) -> Result<(), ObjectError> {
+        let Some(patch) = refused(claim, message, Timestamp::now()) else { return Ok(()) };
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let written = api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        found("persistentvolumeclaim", name, written.map(Some)).map(drop)
+    }
+
     async fn token(&self, request: &TokenRequest) -> Result<Token, ObjectError> {
         let cached = self.tokens.lock().get(request).cloned();
         if let Some(token) = cached.filter(|t| t.refresh_at > Timestamp::now()) {
             return Ok(token);
         }
-        let token = self.request_token(request).await?;
-        self.tokens.lock().insert(request.clone(), token.clone());
-        Ok(token)
+        let name = token_name(request);
+        match self.request_token(request).await {
+            Ok(token) => {
+                self.tokens.lock().insert(request.clone(), token.clone());
+                let kept = KeptToken { token: token.token.clone(), expires_at: token.expires_at };
+                self.last_seen.put(&name, Some(of_pod(&request.pod_uid)), &kept);
+                Ok(token)
+            }
+            Err(error) => match self.last_seen.get::<KeptToken>(&name) {
+                // It may be over; the pod starts all the same, and gets the next one when there is one.
+                Some(KeptToken { token, expires_at }) if !self.last_seen.is_heard() => {
+                    Ok(Token { token, refresh_at: Timestamp::now(), expires_at })
+                }
+                _ => Err(error),
+            },
+        }
     }
+}
+
+/// What is kept of a token.
+#[derive(Serialize, Deserialize)]
+struct KeptToken {
+    token: String,
+    expires_at: Timestamp,
+}
+
+fn token_name(request: &TokenRequest) -> String {
+    let TokenRequest { namespace, service_account, audience, expiration_seconds, pod_uid, .. } = request;
+    format!("token/{namespace}/{service_account}/{pod_uid}/{expiration_seconds}/{audience}")
+}
+
+/// The entry of the claim that has the volume.
+fn of_claim(volume: &PersistentVolume) -> Option<String> {
+    let claim = volume.spec.as_ref()?.claim_ref.as_ref()?;
+    let (namespace, name) = (claim.namespace.as_deref()?, claim.name.as_deref()?);
+    Some(of_object("persistentvolumeclaim", namespace, name))
 }
 
 impl ObjectCache {
@@ -357,6 +457,23 @@ fn grown(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> serde_json
     serde_json::json!({ "status": patch })
 }
 
+/// The status of a claim whose size the node's driver refuses: upstream's `MarkNodeExpansionInfeasible`. `None` where it says
+/// so already.
+fn refused(claim: &PersistentVolumeClaim, message: &str, now: Timestamp) -> Option<serde_json::Value> {
+    let status = claim.status.clone().unwrap_or_default();
+    let states = status.allocated_resource_statuses.unwrap_or_default();
+    if states.get("storage").is_some_and(|state| state == "NodeResizeInfeasible") {
+        return None;
+    }
+    let mut conditions = status.conditions.unwrap_or_default();
+    conditions.retain(|condition| condition.type_ != "NodeResizeError");
+    let mut conditions: Vec<_> = conditions.iter().map(|condition| serde_json::json!(condition)).collect();
+    conditions.push(serde_json::json!({ "type": "NodeResizeError", "status": "True", "message": message,
+        "lastTransitionTime": now.to_string() }));
+    let states = serde_json::json!({ "storage": "NodeResizeInfeasible" });
+    Some(serde_json::json!({ "status": { "allocatedResourceStatuses": states, "conditions": conditions } }))
+}
+
 fn renewal(now: Timestamp, expires: Timestamp) -> Timestamp {
     let share = expires.duration_since(now) * RENEW_PERCENT / 100;
     now.checked_add(share.min(RENEW_AT_LATEST)).unwrap_or(expires)
@@ -366,6 +483,19 @@ fn renewal(now: Timestamp, expires: Timestamp) -> Timestamp {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_claim_is_told_once_that_its_node_refuses_its_size() {
+        let claim: PersistentVolumeClaim = serde_json::from_value(json!({ "metadata": {}, "status": {
+            "conditions": [{ "type": "FileSystemResizePending", "status": "True" }] } }))
+        .unwrap();
+        let patch = refused(&claim, "no room", Timestamp::UNIX_EPOCH).unwrap();
+        let types =
+            patch["status"]["conditions"].as_array().unwrap().iter().map(|c| c["type"].as_str().unwrap());
+        assert_eq!(types.collect::<Vec<_>>(), ["FileSystemResizePending", "NodeResizeError"]);
+        let told = serde_json::from_value(json!({ "metadata": {}, "status": patch["status"] })).unwrap();
+        assert_eq!(refused(&told, "no room", Timestamp::UNIX_EPOCH), None);
+    }
 
     #[test]
     fn all_references_are_found() {

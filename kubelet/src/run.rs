@@ -14,6 +14,7 @@ use crate::images::pause;
 use crate::images::pull::Puller;
 use crate::images::records::Records;
 use crate::kubelet::{Kubelet, Register};
+use crate::last_seen::{LastSeen, LastSeenError};
 use crate::node::kernel::{self, KernelError};
 use crate::objects::ObjectCache;
 use crate::pod::cgroups::{self, PidsLimit};
@@ -21,9 +22,8 @@ use crate::pod::crowded;
 use crate::pod::userns::UserRanges;
 use crate::pods_api::PodsApi;
 use crate::server::Configz;
-use crate::{eviction, log_links, logs, lost_shims, manager, node, plugins};
+use crate::{eviction, log_links, logs, lost_shims, manager, node, plugins, shutdown};
 use coracle_client::{Context, Recorder};
-use coracle_storage::csi::Drivers;
 use coracle_storage::volumes::{LinuxMounter, Mounter, Volumes, VolumesConfig};
 use k8s_openapi::api::core::v1::Service;
 use std::path::{Path, PathBuf};
@@ -47,6 +47,8 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    #[error("what the cluster says cannot be kept")]
+    LastSeen(#[from] LastSeenError),
     #[error("{0}")]
     Reserved(String),
     #[error("failCgroupV1: the machine has cgroup v1")]
@@ -134,6 +136,7 @@ impl Built {
             logs::run(kubelet.clone(), stop.clone()),
             plugins::run(kubelet.clone(), stop.clone()),
             log_links::run(kubelet.clone(), stop.clone()),
+            shutdown::run(kubelet.clone(), stop.clone()),
             crowded::run(kubelet.clone(), stop.clone()),
             cgroup::run(kubelet.clone(), stop.clone()),
             follow::run(kubelet.clone(), live, stop.clone(), stop.clone()),
@@ -167,20 +170,25 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
             slot.inbox.put(|mail| mail.objects = true);
         }
     });
-    let objects = Arc::new(ObjectCache::new(context.client.clone(), changed));
+    let last_seen = Arc::new(LastSeen::open(&config.root().join("last-seen"))?);
+    let objects = Arc::new(ObjectCache::new(context.client.clone(), last_seen.clone(), changed));
     let records = Records::new(config.root(), config.node.verification.clone());
-    let drivers = Drivers::default();
+    // Who was registered with the last kubelet registers again.
+    let drivers = config.drivers.clone();
+    drivers.clear();
     let of_volumes = VolumesConfig { root: config.root(), node_name: config.node_name.clone() };
     let (own, node_object) = watch::channel(None);
     let (live, now) = watch::channel(Arc::new(config.clone()));
     let kubelet = Kubelet {
         own: node_object,
+        shutting_down: watch::Sender::new(false),
         apparmor: node::facts::apparmor(),
         client: context.client.clone(),
         users: users(&pods_dir, config.node.max_pods),
         volumes: Volumes::new(of_volumes, parts.mounter, objects.clone(), drivers.clone()),
         drivers,
         objects,
+        last_seen,
         puller: Puller::new(parts.runtime.clone(), Arc::new(records), &config.images),
         confinement: Confinement {
             root: config.root(),

@@ -1,6 +1,9 @@
 //! The kubelet against an API server in memory and a runtime that keeps state, with the rights of a node.
 
 #[cfg(test)]
+#[path = "node/away.rs"]
+mod away;
+#[cfg(test)]
 #[path = "node/cri_socket.rs"]
 mod cri_socket;
 #[cfg(test)]
@@ -16,6 +19,9 @@ mod fake_runtime;
 #[cfg(test)]
 #[path = "node/lifecycle.rs"]
 mod lifecycle;
+#[cfg(test)]
+#[path = "node/resizes.rs"]
+mod resizes;
 #[cfg(test)]
 #[path = "node/support.rs"]
 mod support;

@@ -7,7 +7,7 @@ use crate::unsent::{Held, Unsent};
 use crate::upload::Rest;
 use axum::body::Body;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
@@ -52,19 +52,23 @@ impl Open {
         room
     }
 
-    pub fn answer(mut self, response: Response<Body>, rest: Option<Rest>) -> Response<Answer> {
+    /// The answer as it is sent. In HTTP/1.1 the rest of the request is read before that.
+    pub async fn answer(mut self, response: Response<Body>, rest: Option<Rest>) -> Response<Answer> {
         let activity = self.activity.take();
         if let Some(activity) = &activity {
             activity.sending(response.status() == StatusCode::SWITCHING_PROTOCOLS);
         }
         // Many requests may have been begun before the first of them had its answer.
         let is_refused = self.reads && large(&response).is_some() && !self.unsent.has_room();
-        let response = if is_refused { too_many() } else { response };
+        let mut response = if is_refused { too_many() } else { response };
         let held = large(&response).map(|bytes| self.unsent.hold(bytes));
         let (unsent, http2) = (self.unsent.clone(), self.http2);
         let is_counted = response.body().size_hint().exact().is_none();
-        let answering =
+        let mut answering =
             Answering { activity, sending: true, unsent, held, is_counted, rest, http2, last: None };
+        if !http2 && !answering.can_follow().await {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         response.map(|body| Followed::new(body, answering))
     }
 }
@@ -129,6 +133,14 @@ impl Answering {
         }
     }
 
+    /// Reads what nobody has read of the request: whether another one can follow it.
+    async fn can_follow(&mut self) -> bool {
+        match &mut self.rest {
+            Some(rest) => poll_fn(|cx| rest.poll_read(cx)).await,
+            None => true,
+        }
+    }
+
     fn is_rest_left(&self) -> bool {
         self.rest.as_ref().is_some_and(Rest::is_left)
     }
@@ -136,6 +148,7 @@ impl Answering {
     /// The end, or the last frame before it, once the rest of the request is read.
     fn end(&mut self, cx: &mut Context<'_>) -> Polled {
         if let Some(rest) = &mut self.rest {
+            // In HTTP/1.1 only what a handler has held until now is left, and it is too late to say that it cannot be read.
             ready!(rest.poll_read(cx));
             self.rest = None;
         }

@@ -122,7 +122,8 @@ impl<F: Front> Talk<F> {
             // Boxed, because HTTP/2 keeps its place for as long as the answer lasts: a watch's for an hour.
             Box::pin(async move {
                 open.room().await;
-                Ok::<_, Infallible>(open.answer(front.answer(peer, request).await, rest))
+                let response = front.answer(peer, request).await;
+                Ok::<_, Infallible>(open.answer(response, rest).await)
             })
         });
         let builder = builder(activity.limits());

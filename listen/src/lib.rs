@@ -12,6 +12,7 @@ mod follow;
 mod idle;
 mod io;
 mod limits;
+pub mod page;
 mod places;
 mod serve;
 mod turns;

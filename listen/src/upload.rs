@@ -2,7 +2,9 @@
 //!
 //! Who answers a request before its body is read (it is forbidden, or too large) ends a conversation in which the other side
 //! still speaks: HTTP/1.1 closes the connection under what comes in, HTTP/2 resets the stream, and clients lose the answer
-//! over it. So what nobody has read is read away before the answer ends, within bounds.
+//! over it. So what nobody has read is read away, within bounds: in HTTP/1.1 before the answer begins, whose head says
+//! `Connection: close` if that was not enough, so that nobody sends another request into a connection that ends; in HTTP/2
+//! before the answer ends.
 
 use crate::follow::Polled;
 use axum::body::Body;
@@ -14,7 +16,7 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Sleep, sleep};
 
@@ -26,7 +28,20 @@ const UNREAD_BYTES: usize = 8 << 20;
 /// for.
 const UNREAD_TIME: Duration = Duration::from_secs(1);
 
-type Slot = Arc<Mutex<Option<Incoming>>>;
+/// What is left of a body.
+#[derive(Default)]
+enum Left {
+    /// Its handler has it.
+    #[default]
+    Held,
+    /// It was read to its end.
+    Nothing,
+    /// The client waits to be asked for it, and nobody asked.
+    Unasked,
+    Unread(Incoming),
+}
+
+type Slot = Arc<Mutex<Left>>;
 
 /// The request as its handler gets it, and what its answer needs to end well: nothing if there is no body.
 pub(crate) fn watched(request: Request<Incoming>) -> (Request<Body>, Option<Rest>) {
@@ -70,7 +85,12 @@ impl http_body::Body for Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        *self.slot.lock() = self.body.take().filter(|body| self.asked_for && !body.is_end_stream());
+        *self.slot.lock() = match self.body.take() {
+            Some(body) if body.is_end_stream() => Left::Nothing,
+            None => Left::Nothing,
+            Some(_) if !self.asked_for => Left::Unasked,
+            Some(body) => Left::Unread(body),
+        };
     }
 }
 
@@ -89,32 +109,37 @@ struct Unread {
 impl Rest {
     /// Something is left. A body that somebody still holds is not.
     pub fn is_left(&self) -> bool {
-        self.unread.is_some() || self.slot.lock().is_some()
+        self.unread.is_some() || matches!(*self.slot.lock(), Left::Unread(_))
     }
 
-    /// Ready when it is read, or the bounds are reached.
-    pub fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(body) = self.slot.lock().take() {
-            self.unread = Some(Unread { body, bytes: 0, time: Box::pin(sleep(UNREAD_TIME)) });
+    /// Ready when it is read, or the bounds are reached: whether another request can follow on the connection.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut slot = self.slot.lock();
+        match std::mem::replace(&mut *slot, Left::Nothing) {
+            Left::Unread(body) => {
+                self.unread = Some(Unread { body, bytes: 0, time: Box::pin(sleep(UNREAD_TIME)) });
+            }
+            other => *slot = other,
         }
-        let done = self.unread.as_mut().is_none_or(|unread| unread.poll(cx).is_ready());
-        if !done {
-            return Poll::Pending;
-        }
+        let unasked = matches!(*slot, Left::Unasked);
+        drop(slot);
+        let Some(unread) = &mut self.unread else { return Poll::Ready(!unasked) };
+        let whole = ready!(unread.poll(cx));
         self.unread = None;
-        Poll::Ready(())
+        Poll::Ready(whole)
     }
 }
 
 impl Unread {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Whether it was read to its end.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         while self.bytes <= UNREAD_BYTES {
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => self.bytes += frame.data_ref().map_or(0, Bytes::len),
-                Poll::Ready(_) => break,
-                Poll::Pending => return self.time.as_mut().poll(cx),
+                Poll::Ready(end) => return Poll::Ready(end.is_none()),
+                Poll::Pending => return self.time.as_mut().poll(cx).map(|()| false),
             }
         }
-        Poll::Ready(())
+        Poll::Ready(false)
     }
 }

@@ -11,16 +11,18 @@ use std::fmt;
 pub enum Mode {
     Iptables,
     Nftables,
+    Ipvs,
     Userspace,
 }
 
 impl Mode {
-    pub const ALL: [Self; 3] = [Self::Iptables, Self::Nftables, Self::Userspace];
+    pub const ALL: [Self; 4] = [Self::Iptables, Self::Nftables, Self::Ipvs, Self::Userspace];
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::Iptables => "iptables",
             Self::Nftables => "nftables",
+            Self::Ipvs => "ipvs",
             Self::Userspace => "userspace",
         }
     }
@@ -36,6 +38,9 @@ impl fmt::Display for Mode {
 pub enum BackendError {
     #[error("packet rules")]
     Command(#[from] CommandError),
+    #[error("the kernel's balancer")]
+    Balancer(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// It cannot be done here, by the reason; trying again is of no use.
     #[error("{0}")]
     Refused(String),
 }
@@ -70,6 +75,11 @@ pub trait Backend: Send + Sync {
 
     /// Writes everything that the last sync brought into force once more.
     async fn repair(&mut self) -> Result<(), BackendError>;
+
+    /// Does what falls due with time. Called whenever everything is looked at by the clock.
+    async fn tend(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
 
     /// Takes away all that the mode ever wrote, whoever wrote it; harmless where there is nothing.
     async fn clean_up(&mut self) -> Result<(), BackendError>;

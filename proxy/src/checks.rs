@@ -2,8 +2,9 @@
 //! whether this node has endpoints of the Service.
 
 use crate::family::Family;
-use crate::health::{self, LastSync};
+use crate::health::LastSync;
 use crate::model::{Usable, by_service, is_for_other_proxy, usable};
+use coracle_listen::page;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,9 +117,9 @@ async fn listen(port: u16, said: watch::Receiver<Check>, last: LastSync) {
 
 async fn serve(listener: TcpListener, said: watch::Receiver<Check>, last: LastSync) {
     loop {
-        let stream = health::next(|| listener.accept()).await;
+        let stream = page::next(|| listener.accept()).await;
         let (status, head, body) = answer(&said.borrow(), last.is_in_force());
-        tokio::spawn(health::respond(stream, move |_| (status, head, body)));
+        tokio::spawn(page::respond(stream, move |_| (status, head, body)));
     }
 }
 

@@ -228,6 +228,9 @@ impl Keeper {
             };
             let family = *family;
             mended |= repaired.await.map_err(|source| KeepError::Sync { mode, family, source })?;
+            if *told == Told::Lost {
+                backend.tend().await.map_err(|source| KeepError::Sync { mode, family, source })?;
+            }
         }
         Ok(mended)
     }

@@ -17,11 +17,21 @@ const TCP_CLOSE_WAIT: Duration = Duration::from_secs(60 * 60);
 /// that rule is in force, and not at all while there is no node port.
 const ROUTE_LOCALNET: &str = "net/ipv4/conf/all/route_localnet";
 
+/// ARP is answered, and sent, only with the addresses of the interface that it passes (Documentation/networking/ip-sysctl).
+const STRICT_ARP: [(&str, &str); 2] =
+    [("net/ipv4/conf/all/arp_ignore", "1"), ("net/ipv4/conf/all/arp_announce", "2")];
+
+/// What the kernel's balancer needs: connections are tracked, so that they can be masqueraded, and end with their endpoint.
+const IPVS: [&str; 3] =
+    ["net/ipv4/vs/conntrack", "net/ipv4/vs/expire_nodest_conn", "net/ipv4/vs/expire_quiescent_template"];
+
 /// The settings below a folder: `/proc/sys`.
 pub struct Kernel {
     root: PathBuf,
     /// Whether [`ROUTE_LOCALNET`] is ours to take back.
     opened_localnet: bool,
+    /// What [`STRICT_ARP`] was before it was set.
+    loose_arp: Option<[String; 2]>,
 }
 
 impl Default for Kernel {
@@ -32,7 +42,7 @@ impl Default for Kernel {
 
 impl Kernel {
     pub fn below(root: &Path) -> Self {
-        Self { root: root.to_owned(), opened_localnet: false }
+        Self { root: root.to_owned(), opened_localnet: false, loose_arp: None }
     }
 
     async fn get(&self, name: &str) -> Option<String> {
@@ -69,6 +79,32 @@ impl Kernel {
         } else if !needed {
             self.set(ROUTE_LOCALNET, "0").await;
             self.opened_localnet = false;
+        }
+    }
+
+    pub async fn set_ipvs(&self) {
+        for name in IPVS {
+            self.set(name, "1").await;
+        }
+    }
+
+    /// What was there before comes back when it is no longer wanted, by whoever set it.
+    pub async fn set_strict_arp(&mut self, strict: bool) {
+        match (strict, self.loose_arp.take()) {
+            (true, None) => {
+                let mut before = [String::new(), String::new()];
+                for (was, (name, value)) in before.iter_mut().zip(STRICT_ARP) {
+                    *was = self.get(name).await.unwrap_or_default();
+                    self.set(name, value).await;
+                }
+                self.loose_arp = Some(before);
+            }
+            (false, Some(before)) => {
+                for (was, (name, _)) in before.iter().zip(STRICT_ARP).filter(|(was, _)| !was.is_empty()) {
+                    self.set(name, was).await;
+                }
+            }
+            (_, before) => self.loose_arp = before,
         }
     }
 
@@ -156,6 +192,23 @@ mod tests {
         kernel.set_conntrack(&asked).await;
         assert_eq!(is("net/netfilter/nf_conntrack_max"), "5000");
         assert_eq!((is(established), is(udp)), ("60".to_owned(), "30".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn arp_is_strict_only_while_it_is_asked_for() {
+        let dir = machine(&STRICT_ARP.map(|(name, _)| (name, "0")));
+        let is = || {
+            STRICT_ARP.map(|(name, _)| {
+                std::fs::read_to_string(dir.path().join(name)).expect("read").trim().to_owned()
+            })
+        };
+        let mut kernel = Kernel::below(dir.path());
+        for (strict, then) in
+            [(true, ["1", "2"]), (true, ["1", "2"]), (false, ["0", "0"]), (false, ["0", "0"])]
+        {
+            kernel.set_strict_arp(strict).await;
+            assert_eq!(is(), then);
+        }
     }
 
     #[tokio::test]

@@ -1,53 +1,38 @@
 //! What the proxy counts, under upstream's names, and its page on port 10249.
 
-use crate::health;
 use crate::userspace::Relays;
-use coracle_client::metrics::families::{NONE, Page, metric_families};
-use std::fmt::Write;
+use coracle_listen::page;
+use coracle_metrics::{CONTENT_TYPE, Text};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-pub type Metrics = coracle_client::metrics::families::Metrics<Metric>;
+pub type Metrics = coracle_metrics::Metrics<Metric>;
 
-metric_families! { "kubeproxy_";
-    SyncDuration = "sync_proxy_rules_duration_seconds", "histogram", ["ip_family"], (0.001, 2.0, 15),
+coracle_metrics::metric_families! { "kubeproxy_";
+    SyncDuration = histogram(0.001, 2.0, 15) "sync_proxy_rules_duration_seconds" ["ip_family"],
         "Time of bringing a change into force.";
-    LastTimestamp = "sync_proxy_rules_last_timestamp_seconds", "gauge", ["ip_family"], NONE,
+    LastTimestamp = gauge "sync_proxy_rules_last_timestamp_seconds" ["ip_family"],
         "When rules were last brought into force.";
-    ProgrammingDuration = "network_programming_duration_seconds", "histogram", [], (0.002, 2.0, 16),
+    ProgrammingDuration = histogram(0.002, 2.0, 16) "network_programming_duration_seconds" [],
         "Time from the change of a Service's endpoints to its being in force.";
-    RulesTotal = "sync_proxy_rules_iptables_total", "gauge", ["ip_family", "table"], NONE,
+    RulesTotal = gauge "sync_proxy_rules_iptables_total" ["ip_family", "table"],
         "Rules of the mode iptables in force.";
-    Entries = "entries", "gauge", ["ip_family", "table"], NONE,
+    Entries = gauge "entries" ["ip_family", "table"],
         "Rules, entries of maps or relays in force, whatever the mode.";
-    IptablesFailures = "sync_proxy_rules_iptables_restore_failures_total", "counter", ["ip_family"], NONE,
+    IptablesFailures = counter "sync_proxy_rules_iptables_restore_failures_total" ["ip_family"],
         "Failed attempts to write rules of the mode iptables.";
-    NftablesFailures = "sync_proxy_rules_nftables_sync_failures_total", "counter", ["ip_family"], NONE,
+    NftablesFailures = counter "sync_proxy_rules_nftables_sync_failures_total" ["ip_family"],
         "Failed attempts to write rules of the mode nftables.";
-    ServiceChanges = "sync_proxy_rules_service_changes_total", "counter", [], NONE, "Changes of Services.";
-    EndpointChanges = "sync_proxy_rules_endpoint_changes_total", "counter", [], NONE, "Changes of endpoints.";
-    Repairs = "repairs_total", "counter", [], NONE, "How often rules that somebody broke were written again.";
-    Refusals = "configuration_refused_total", "counter", [], NONE,
+    ServiceChanges = counter "sync_proxy_rules_service_changes_total" [],
+        "Changes of Services.";
+    EndpointChanges = counter "sync_proxy_rules_endpoint_changes_total" [],
+        "Changes of endpoints.";
+    Repairs = counter "repairs_total" [],
+        "How often rules that somebody broke were written again.";
+    Refusals = counter "configuration_refused_total" [],
         "Configurations that were not taken in.";
-}
-
-/// Prometheus' text format.
-struct Text(String);
-
-impl Page for Text {
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
-        // Writing to a String cannot fail.
-        let _ = writeln!(self.0, "# HELP {name} [ALPHA] {help}\n# TYPE {name} {kind}");
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: &str) {
-        let labels: Vec<String> =
-            labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
-        let braces = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _ = writeln!(self.0, "{name}{braces} {value}");
-    }
 }
 
 /// What the port shows beside metrics.
@@ -61,12 +46,12 @@ pub struct Shown {
 impl Shown {
     /// Status, media type and body of a path.
     fn page(&self, path: &str) -> (&'static str, &'static str, String) {
-        const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
         match path {
             "/metrics" => {
-                let mut text = Text(String::new());
+                let mut text = Text::default();
                 self.metrics.render(&mut text);
-                ("200 OK", TEXT, text.0 + &coracle_client::metrics::render())
+                coracle_client::metrics::render(&mut text);
+                ("200 OK", CONTENT_TYPE, text.finish())
             }
             "/proxyMode" => ("200 OK", "text/plain; charset=utf-8", (*self.mode.borrow()).to_owned()),
             "/relays" => ("200 OK", "application/json", self.relays.json()),
@@ -79,9 +64,9 @@ impl Shown {
 /// Serves until it is aborted.
 pub async fn serve(listener: TcpListener, shown: Shown) {
     loop {
-        let stream = health::next(|| listener.accept()).await;
+        let stream = page::next(|| listener.accept()).await;
         let shown = shown.clone();
-        tokio::spawn(health::respond_as(stream, move |path| {
+        tokio::spawn(page::respond_as(stream, move |path| {
             let (status, media, body) = shown.page(path);
             (status, media, String::new(), body)
         }));

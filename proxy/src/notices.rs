@@ -3,6 +3,7 @@
 
 use crate::command::Own;
 use crate::family::Family;
+use crate::netlink::{HEADER, attribute, cut, text};
 use nix::sys::socket::{
     AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, setsockopt, socket, sockopt,
 };
@@ -115,7 +116,6 @@ const TABLE: u16 = 1;
 const CHAIN_NAME: u16 = 3;
 const RULE_CHAIN: u16 = 2;
 const GENERATION_PID: u16 = 2;
-const HEADER: usize = 16;
 /// `struct nfgenmsg`: family, version, resource
 const GENERIC: usize = 4;
 
@@ -134,17 +134,6 @@ impl Iterator for Events<'_> {
             }
         }
     }
-}
-
-/// Splits off one length-prefixed piece of netlink's two kinds: messages (`width` 4) and attributes (`width` 2).
-fn cut(bytes: &[u8], at: usize, width: usize) -> Option<(&[u8], &[u8])> {
-    let field = bytes.get(at..at + width)?;
-    let length = match width {
-        4 => usize::try_from(u32::from_ne_bytes(field.try_into().ok()?)).ok()?,
-        _ => usize::from(u16::from_ne_bytes(field.try_into().ok()?)),
-    };
-    let piece = bytes.get(..length).filter(|piece| piece.len() >= 4)?;
-    Some((piece, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
 fn event(message: &[u8]) -> Option<Event> {
@@ -173,23 +162,6 @@ fn event(message: &[u8]) -> Option<Event> {
     let removed = kind != NEW_TABLE && DELETES.contains(&kind);
     let table = text(attribute(body, TABLE)?);
     Some(Event::Changed(Notice { family, table, chain: chain.map(text), removed }))
-}
-
-fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
-    loop {
-        let (piece, rest) = cut(bytes, 0, 2)?;
-        let kind = u16::from_ne_bytes(piece.get(2..4)?.try_into().ok()?) & 0x3fff;
-        if kind == wanted {
-            return piece.get(4..);
-        }
-        bytes = rest;
-    }
-}
-
-/// Names end with a zero byte.
-fn text(bytes: &[u8]) -> String {
-    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(name).into_owned()
 }
 
 #[cfg(test)]

@@ -47,6 +47,8 @@ pub struct Settings {
     pub node_port_networks: Vec<String>,
     /// Whether packets are dropped that fit no connection.
     pub drop_invalid: bool,
+    /// What only the mode ipvs has.
+    pub ipvs: crate::ipvs::Settings,
 }
 
 /// Upstream's mark (bit 14).

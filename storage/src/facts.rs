@@ -93,6 +93,19 @@ pub fn reference_to(claim: &PersistentVolumeClaim) -> ObjectReference {
     }
 }
 
+/// Bytes as objects have them.
+pub fn written(bytes: i64) -> k8s_openapi::apimachinery::pkg::api::resource::Quantity {
+    k8s_openapi::apimachinery::pkg::api::resource::Quantity(Quantity::from_bytes(bytes).to_string())
+}
+
+/// The annotation of a local-path volume whose size holds: `file`.
+pub const SIZE_LIMIT: &str = "coracle.io/size-limit";
+
+/// Whether the volume is a file system of its own.
+pub fn is_limited(volume: &PersistentVolume) -> bool {
+    annotation(volume, PROVISIONED_BY) == Some(LOCAL_PATH) && annotation(volume, SIZE_LIMIT) == Some("file")
+}
+
 type Quantities = BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>;
 
 /// The `storage` entry; zero when there is none.

@@ -3,21 +3,27 @@
 mod attach;
 pub mod beneath;
 mod binder;
+mod capacities;
 pub mod csi;
+mod csi_control;
 mod expand;
 mod facts;
 mod local_path;
 mod nfs;
 mod protection;
 mod provision;
+mod snapshot_api;
+mod snapshots;
 pub mod volumes;
 
 pub use coracle_client::ClientFor;
 use coracle_client::accounts::{NamedTask, run_until_one_ends};
 use coracle_client::{Clients, Context};
 
-pub use local_path::LocalPathConfig;
+pub use csi_control::CsiConfig;
+pub use local_path::{LocalPathConfig, serve as serve_local_path};
 pub use nfs::NfsConfig;
+pub use snapshots::DEFINITIONS as SNAPSHOT_DEFINITIONS;
 
 #[derive(Clone, Default)]
 pub struct Config {
@@ -46,10 +52,14 @@ pub async fn run_controllers(context: Context, config: Config) -> Result<(), Err
     run_until_one_ends(all, &stop).await.map_err(Error::Ended)
 }
 
-/// Runs the local-path provisioner of one node until `context.stop` is cancelled.
+/// Runs the local-path provisioner of the cluster until `context.stop` is cancelled.
 pub async fn run_local_path(context: Context, config: LocalPathConfig) -> Result<(), Error> {
     let stop = context.stop.clone();
-    let ended = tokio::spawn(local_path::run(context, config)).await;
+    let ended = tokio::spawn(async move {
+        let local = local_path::LocalPath::new(&context, config);
+        tokio::join!(local_path::run(&context, local.clone()), snapshots::run(&context, local));
+    })
+    .await;
     if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended("local-path-provisioner")) } else { Ok(()) }
 }
 
@@ -58,4 +68,11 @@ pub async fn run_nfs(context: Context, config: NfsConfig) -> Result<(), Error> {
     let stop = context.stop.clone();
     let ended = tokio::spawn(nfs::run(context, config)).await;
     if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended("nfs-provisioner")) } else { Ok(()) }
+}
+
+/// Runs the controller side of this node's CSI drivers until `context.stop` is cancelled.
+pub async fn run_csi(context: Context, config: CsiConfig) -> Result<(), Error> {
+    let stop = context.stop.clone();
+    let ended = tokio::spawn(csi_control::run(context, config)).await;
+    if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended("csi-controller")) } else { Ok(()) }
 }

@@ -22,9 +22,6 @@ pub fn refusal(claim: &PersistentVolumeClaim) -> Option<&'static str> {
     if spec.selector.is_some() {
         return Some("claim.Spec.Selector is not supported");
     }
-    if spec.data_source.is_some() || spec.data_source_ref.is_some() {
-        return Some("a volume cannot be made from a data source");
-    }
     None
 }
 

@@ -9,8 +9,11 @@ mod support;
 mod claims {
     use crate::support::{World, until_gone, until_object};
     use coracle_client::Context;
-    use coracle_storage::volumes::{MountTable, Mounter, NfsMount, Tmpfs, VolumeError};
-    use coracle_storage::{Config, LocalPathConfig, NfsConfig, run_controllers, run_local_path, run_nfs};
+    use coracle_storage::volumes::{LinuxMounter, MountTable, Mounter, NfsMount, Tmpfs, VolumeError};
+    use coracle_storage::{
+        Config, LocalPathConfig, NfsConfig, SNAPSHOT_DEFINITIONS, run_controllers, run_local_path, run_nfs,
+        serve_local_path,
+    };
     use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
     use k8s_openapi::api::storage::v1::StorageClass;
     use kube::api::{DeleteParams, Patch};
@@ -29,9 +32,12 @@ mod claims {
         let world = World::start().await;
         tokio::spawn(run_controllers(world.context(), Config { client_for: Some(world.client_for()) }));
         let root = TempDir::new().unwrap();
-        let binder = world.client_for()("persistent-volume-binder");
-        let context = Context { client: binder, ..world.context() };
-        let local = LocalPathConfig { node_name: "n".into(), root: root.path().join("volumes") };
+        let context = Context { client: world.admin(), ..world.context() };
+        let local = LocalPathConfig {
+            node_name: "n".into(),
+            root: root.path().join("volumes"),
+            mounter: std::sync::Arc::new(LinuxMounter),
+        };
         tokio::spawn(run_local_path(context, local));
         let nodes: Api<Node> = Api::all(world.admin());
         world
@@ -225,6 +231,169 @@ mod claims {
         assert!(grown.status.unwrap().conditions.unwrap_or_default().is_empty());
         let volume = volumes.get(&bound.spec.unwrap().volume_name.unwrap()).await.unwrap();
         assert_eq!(volume.spec.unwrap().capacity.unwrap()["storage"].0, "3Gi");
+    }
+
+    /// Another node, with the part of its kubelet that serves volumes.
+    async fn far_node(world: &World, root: std::path::PathBuf) {
+        let nodes: Api<Node> = Api::all(world.admin());
+        let (sender, own) = tokio::sync::watch::channel(None);
+        world.informers.of::<Node>().on_change(move |delta| {
+            if let Some(node) = delta.new.as_ref().filter(|node| node.name_any() == "far") {
+                sender.send_replace(Some(node.clone()));
+            }
+        });
+        let host = std::sync::Arc::new(LinuxMounter);
+        let client = world.user("system:node:far", &["system:nodes"]);
+        tokio::spawn(serve_local_path(client, own, root, host));
+        let labels = json!({ "kubernetes.io/hostname": "far.example" });
+        world.create(&nodes, json!({ "metadata": { "name": "far", "labels": labels } })).await;
+        until_object("says where", &nodes, "far", |node| {
+            node.annotations().contains_key("coracle.io/local-path-root")
+        })
+        .await;
+    }
+
+    fn selected(node: &str) -> Patch<Value> {
+        Patch::Merge(json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": node } } }))
+    }
+
+    #[tokio::test]
+    async fn another_node_makes_and_removes_its_volumes_itself() {
+        let Cluster { world, claims, volumes, root } = cluster().await;
+        let far = root.path().join("far");
+        far_node(&world, far.clone()).await;
+        world.create(&claims, claim("local-path", "1Gi")).await;
+        claims.patch("data", &Default::default(), &selected("far")).await.unwrap();
+        let bound = until_object("bound", &claims, "data", is_bound).await;
+        let name = bound.spec.unwrap().volume_name.unwrap();
+        let volume = volumes.get(&name).await.unwrap().spec.unwrap();
+        let path = std::path::PathBuf::from(volume.host_path.unwrap().path);
+        assert_eq!(path, far.join(format!("{name}_default_data")));
+        let terms = volume.node_affinity.unwrap().required.unwrap().node_selector_terms;
+        assert_eq!(
+            terms[0].match_expressions.as_ref().unwrap()[0].values.as_ref().unwrap(),
+            &["far.example"]
+        );
+        std::fs::write(path.join("file"), "gold").unwrap();
+
+        let mut copy = claim("local-path", "1Gi");
+        copy["metadata"]["name"] = "copy".into();
+        copy["spec"]["dataSource"] = json!({ "kind": "PersistentVolumeClaim", "name": "data" });
+        world.create(&claims, copy).await;
+        claims.patch("copy", &Default::default(), &selected("far")).await.unwrap();
+        let copied =
+            until_object("bound", &claims, "copy", is_bound).await.spec.unwrap().volume_name.unwrap();
+        let file = far.join(format!("{copied}_default_copy/file"));
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "gold");
+
+        for claim in ["data", "copy"] {
+            claims.delete(claim, &DeleteParams::default()).await.unwrap();
+        }
+        for volume in [&name, &copied] {
+            until_gone("the volume", &volumes, volume).await;
+        }
+        assert_eq!(std::fs::read_dir(&far).unwrap().count(), 0);
+        // What was said between the two is taken away.
+        let nodes: Api<Node> = Api::all(world.admin());
+        until_object("clean", &nodes, "far", |node| node.annotations().len() == 1).await;
+    }
+
+    #[tokio::test]
+    async fn a_claim_that_goes_before_its_node_answers_leaves_nothing_there() {
+        let Cluster { world, claims, root, .. } = cluster().await;
+        let (nodes, far) = (Api::<Node>::all(world.admin()), root.path().join("far"));
+        let annotations = json!({ "coracle.io/local-path-root": far });
+        world.create(&nodes, json!({ "metadata": { "name": "far", "annotations": annotations } })).await;
+        world.create(&claims, claim("local-path", "1Gi")).await;
+        claims.patch("data", &Default::default(), &selected("far")).await.unwrap();
+        until_object("asked", &nodes, "far", |node| node.annotations().len() == 2).await;
+        claims.delete("data", &DeleteParams::default()).await.unwrap();
+        until_gone("the claim", &claims, "data").await;
+        let (sender, own) = tokio::sync::watch::channel(None);
+        world.informers.of::<Node>().on_change(move |delta| {
+            if let Some(node) = delta.new.as_ref().filter(|node| node.name_any() == "far") {
+                sender.send_replace(Some(node.clone()));
+            }
+        });
+        tokio::spawn(serve_local_path(world.admin(), own, far.clone(), std::sync::Arc::new(LinuxMounter)));
+        // The node hears of it at its next change.
+        let label = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
+        nodes.patch("far", &Default::default(), &label).await.unwrap();
+        until_object("clean", &nodes, "far", |node| node.annotations().len() == 1).await;
+        assert_eq!(std::fs::read_dir(&far).unwrap().count(), 0);
+    }
+
+    async fn custom(client: &kube::Client, method: &str, path: &str, body: Value) -> Value {
+        let path = format!("/apis/snapshot.storage.k8s.io/v1/{path}");
+        let request =
+            http::Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        client.request(request.body(body).unwrap()).await.unwrap()
+    }
+
+    async fn install_snapshots(client: &kube::Client) {
+        for definition in SNAPSHOT_DEFINITIONS.split("---\n") {
+            let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+            let request = http::Request::post(path).header("content-type", "application/yaml");
+            client.request_text(request.body(definition.as_bytes().to_vec()).unwrap()).await.unwrap();
+        }
+        for plural in ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"] {
+            let list = || async {
+                let path = format!("/apis/snapshot.storage.k8s.io/v1/{plural}");
+                let request = http::Request::get(path).body(Vec::new()).unwrap();
+                client.request::<Value>(request).await.map_err(|error| error.to_string())
+            };
+            let served = || async { list().await.ok().map(drop) };
+            crate::support::until("served", served, || async { format!("{:?}", list().await) }).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_is_taken_where_its_volume_lies_and_claims_are_made_of_it() {
+        let Cluster { world, claims, volumes, root } = cluster().await;
+        let (client, far) = (world.admin(), root.path().join("far"));
+        install_snapshots(&client).await;
+        far_node(&world, far.clone()).await;
+        world.create(&claims, claim("local-path", "1Gi")).await;
+        claims.patch("data", &Default::default(), &selected("far")).await.unwrap();
+        let bound = until_object("bound", &claims, "data", is_bound).await.spec.unwrap().volume_name.unwrap();
+        std::fs::write(far.join(format!("{bound}_default_data/file")), "gold").unwrap();
+        let class = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
+            "metadata": { "name": "copies" }, "driver": "coracle.io/local-path", "deletionPolicy": "Delete" });
+        custom(&client, "POST", "volumesnapshotclasses", class).await;
+        let snapshot = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+            "metadata": { "name": "then" }, "spec": { "volumeSnapshotClassName": "copies",
+                "source": { "persistentVolumeClaimName": "data" } } });
+        custom(&client, "POST", "namespaces/default/volumesnapshots", snapshot).await;
+        let read = || custom(&client, "GET", "namespaces/default/volumesnapshots/then", Value::Null);
+        let ready =
+            || async { Some(read().await).filter(|snapshot| snapshot["status"]["readyToUse"] == true) };
+        let taken = crate::support::until("ready", ready, || async { read().await.to_string() }).await;
+        assert_eq!(taken["status"]["restoreSize"], "1Gi", "{taken}");
+        std::fs::write(far.join(format!("{bound}_default_data/file")), "silver").unwrap();
+
+        let mut restored = claim("local-path", "1Gi");
+        restored["metadata"]["name"] = "restored".into();
+        restored["spec"]["dataSource"] =
+            json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "then" });
+        world.create(&claims, restored).await;
+        claims.patch("restored", &Default::default(), &selected("far")).await.unwrap();
+        let copy =
+            until_object("bound", &claims, "restored", is_bound).await.spec.unwrap().volume_name.unwrap();
+        let file = far.join(format!("{copy}_default_restored/file"));
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "gold");
+
+        custom(&client, "DELETE", "namespaces/default/volumesnapshots/then", Value::Null).await;
+        for claim in ["data", "restored"] {
+            claims.delete(claim, &DeleteParams::default()).await.unwrap();
+        }
+        for volume in [&bound, &copy] {
+            until_gone("the volume", &volumes, volume).await;
+        }
+        let contents = || custom(&client, "GET", "volumesnapshotcontents", Value::Null);
+        let none = || async { contents().await["items"].as_array().unwrap().is_empty().then_some(()) };
+        crate::support::until("no content", none, || async { contents().await.to_string() }).await;
+        assert_eq!(std::fs::read_dir(&far).unwrap().count(), 0);
     }
 
     /// A share that is a directory of this machine.

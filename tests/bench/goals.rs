@@ -47,6 +47,7 @@ pub const GOALS: &[Goal] = &[
     at_least("durable writes, 1 writer", 1800.0)
         .not_yet("one synchronous write at a time; a virtual disk's reply waits for the clock's tick"),
     at_least("durable writes, 64 writers", 6400.0),
+    at_most("create a pod: passage through its types", 5.0),
     at_most("list of 5,000 pods", 40.0),
     // Upstream with 64 clients: creates 1,280, gets 1,970 a second; lists 5,000 pods in 425 ms.
     at_least("create a ConfigMap, 64 clients", 6400.0),

@@ -26,6 +26,7 @@ mod server;
 mod start;
 mod storm;
 mod table;
+mod typed;
 mod watch;
 mod writes;
 
@@ -55,7 +56,7 @@ impl Settings {
     }
 }
 
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 24] = [
     "size",
     "start",
     "restart",
@@ -64,6 +65,7 @@ const NAMES: [&str; 23] = [
     "disk",
     "etcd",
     "writes",
+    "typed",
     "encryption",
     "reads",
     "matrix",
@@ -91,6 +93,7 @@ async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
         "disk" => disk::run(settings),
         "etcd" => etcd::run(settings).await,
         "writes" => writes::run(settings).await,
+        "typed" => typed::run(settings).await,
         "encryption" => encryption::run(settings).await,
         "reads" => reads::run(settings).await,
         "matrix" => matrix::run(settings).await,

@@ -116,21 +116,22 @@ pub fn unrecognized(kind: &str, why: &str, body: &[u8]) -> ApiError {
     ))
 }
 
-/// Any JSON object, with what is in it twice.
-fn parse_object(body: &[u8], kind: &str) -> Result<(Object, Problems), ApiError> {
-    let unrecognized = |why: &str| unrecognized(kind, why, body);
-    let parsed = parse(body);
-    let (object, problems) =
-        parsed.map_err(|e| unrecognized(&format!("couldn't get version/kind; json parse error: {e}")))?;
-    if !object.is_object() {
-        let what = conform::json_kind(&object);
-        return Err(unrecognized(&format!(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal {what} into Go value of type \
-             struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
-             \"json:\\\"kind,omitempty\\\"\" }}"
-        )));
+/// Any JSON object, with what is in it twice; otherwise why nobody can tell its version and kind.
+pub fn object(body: &[u8]) -> Result<(Object, Problems), String> {
+    let unknown = |why: &str| format!("couldn't get version/kind; json parse error: {why}");
+    let (object, problems) = parse(body).map_err(|error| unknown(&error.to_string()))?;
+    if object.is_object() {
+        return Ok((object, problems));
     }
-    Ok((object, problems))
+    let what = conform::json_kind(&object);
+    Err(unknown(&format!(
+        "json: cannot unmarshal {what} into Go value of type struct {{ APIVersion string \
+         \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+    )))
+}
+
+fn parse_object(body: &[u8], kind: &str) -> Result<(Object, Problems), ApiError> {
+    object(body).map_err(|why| unrecognized(kind, &why, body))
 }
 
 /// Reads a body whose schema somebody else knows: an object that says its kind and version itself. Only what is given
@@ -163,6 +164,12 @@ pub fn decode_untyped(
 
 /// What is still read in a version that is served no more, as (stated, expected, kind): evictions outlived theirs.
 const STILL_READ: [(&str, &str, &str); 1] = [("policy/v1beta1", "policy/v1", "Eviction")];
+
+/// The version whose type reads an object that says it is of `version`.
+pub(crate) fn read_as<'a>(version: &'a str, kind: &str) -> &'a str {
+    let older = STILL_READ.iter().find(|(stated, _, of)| (*stated, *of) == (version, kind));
+    older.map_or(version, |(_, served, _)| served)
+}
 
 /// Fills in or checks `apiVersion` and `kind`.
 fn check_identity(object: &mut Object, group: &str, version: &str, kind: &str) -> Result<(), ApiError> {

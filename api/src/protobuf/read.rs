@@ -25,7 +25,7 @@ pub fn decode(body: &[u8], fallback: Option<(&str, &str)>) -> Result<Value> {
     {
         (api_version, kind) = (version.to_owned(), name.to_owned());
     }
-    let ty = Type::find(&api_version, &kind)
+    let ty = Type::find(crate::decode::read_as(&api_version, &kind), &kind)
         .ok_or_else(|| ProtobufError::UnknownType { api_version: api_version.clone(), kind: kind.clone() })?;
     let mut object = Map::new();
     read(ty.0, raw, &mut object, 0)?;

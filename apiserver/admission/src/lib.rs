@@ -85,8 +85,10 @@ impl Request<'_> {
         self.group == group && self.resource == resource && self.subresource == subresource
     }
 
+    /// What has no name at all is called so, as upstream does.
     fn forbidden(&self, why: &str) -> ApiError {
-        ApiError::forbidden(self.group, self.resource, self.name, why)
+        let name = if self.name.is_empty() { "Unknown" } else { self.name };
+        ApiError::forbidden(self.group, self.resource, name, why)
     }
 }
 

@@ -216,6 +216,14 @@ mod tests {
             error.message,
             "pods \"web\" is forbidden: error looking up service account a/bot: serviceaccount \"bot\" not found"
         );
+        let mut nameless = json!({ "metadata": { "namespace": "a" } });
+        nameless["spec"]["serviceAccountName"] = "bot".into();
+        let error = admit(&world(json!({})), nameless).unwrap_err();
+        assert!(
+            error.message.starts_with("pods \"Unknown\" is forbidden: error looking up"),
+            "{}",
+            error.message
+        );
     }
 
     #[test]

@@ -2,19 +2,18 @@
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::{DecodeError, Engine};
-use serde::{Deserialize, Serialize};
+use coracle_api::decode::{json_kind, parse};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 const VERSION: &str = "meta.k8s.io/v1";
 
-#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Token {
-    #[serde(default)]
     v: String,
     /// Negative continues at whatever revision is now.
-    #[serde(default)]
     pub rv: i64,
     /// `<namespace>/<name>` after which the next page begins.
-    #[serde(default)]
     pub start: String,
 }
 
@@ -40,8 +39,7 @@ impl Token {
             format!("continue key is not valid: illegal base64 data at input byte {at}")
         };
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(illegal)?;
-        let token: Self =
-            serde_json::from_slice(&bytes).map_err(|e| format!("continue key is not valid: {e}"))?;
+        let token = Self::read(&bytes).map_err(|why| format!("continue key is not valid: {why}"))?;
         if token.v != VERSION {
             let what = "server does not recognize this encoded version";
             return Err(format!("continue key is not valid: {what} {}", token.v));
@@ -60,6 +58,37 @@ impl Token {
         }
         Ok(token)
     }
+
+    /// In the words of Go's decoder: what is absent or null is zero, what is unknown is left.
+    fn read(bytes: &[u8]) -> Result<Self, String> {
+        let (value, _) = parse(bytes).map_err(|error| error.to_string())?;
+        let fields = match value {
+            Value::Object(fields) => fields,
+            Value::Null => Map::new(),
+            other => {
+                let kind = json_kind(&other);
+                return Err(format!(
+                    "json: cannot unmarshal {kind} into Go value of type storage.continueToken"
+                ));
+            }
+        };
+        let of = |name: &str| fields.get(name).unwrap_or(&Value::Null);
+        let wrong = |name: &str, found: String, ty: &str| {
+            format!("json: cannot unmarshal {found} into Go struct field continueToken.{name} of type {ty}")
+        };
+        let text = |name: &str| match of(name) {
+            Value::Null => Ok(String::new()),
+            Value::String(text) => Ok(text.clone()),
+            other => Err(wrong(name, json_kind(other), "string")),
+        };
+        let rv = match of("rv") {
+            Value::Null => 0,
+            // Only numbers that do not fit are named.
+            Value::Number(n) => n.as_i64().ok_or_else(|| wrong("rv", format!("number {n}"), "int64"))?,
+            other => return Err(wrong("rv", json_kind(other), "int64")),
+        };
+        Ok(Self { v: text("v")?, rv, start: text("start")? })
+    }
 }
 
 #[cfg(test)]
@@ -77,8 +106,23 @@ mod tests {
             |at: usize| format!("continue key is not valid: illegal base64 data at input byte {at}");
         assert_eq!(Token::decode("!").unwrap_err(), illegal(0));
         assert_eq!(Token::decode("abcd%").unwrap_err(), illegal(4));
-        assert!(refused("nonsense").starts_with("continue key is not valid: "));
         for (json, words) in [
+            ("i\u{b7}", "invalid character 'i' looking for beginning of value"),
+            ("", "unexpected end of JSON input"),
+            ("5", "json: cannot unmarshal number into Go value of type storage.continueToken"),
+            (
+                r#"{"v":5}"#,
+                "json: cannot unmarshal number into Go struct field continueToken.v of type string",
+            ),
+            (
+                r#"{"v":"meta.k8s.io/v1","rv":"1"}"#,
+                "json: cannot unmarshal string into Go struct field continueToken.rv of type int64",
+            ),
+            (
+                r#"{"rv":1.5}"#,
+                "json: cannot unmarshal number 1.5 into Go struct field continueToken.rv of type int64",
+            ),
+            ("null", "server does not recognize this encoded version "),
             (r#"{"v":"v9"}"#, "server does not recognize this encoded version v9"),
             (
                 r#"{"v":"meta.k8s.io/v1","start":"a/b"}"#,

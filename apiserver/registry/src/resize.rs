@@ -80,8 +80,9 @@ fn check(sent: &Object, merged: &Object, old: &Object, errors: &mut Vec<FieldErr
             let why = format!("{what} may not be added or removed on resize");
             errors.push(FieldError::forbidden(format!("spec.{field}"), &why));
         } else if now != before {
+            let other = now.iter().zip(&before).enumerate().filter(|(_, (now, before))| now != before);
             let why = "containers may not be renamed or reordered on resize";
-            errors.push(FieldError::forbidden(format!("spec.{field}"), why));
+            errors.extend(other.map(|(i, _)| FieldError::forbidden(format!("spec.{field}[{i}].name"), why)));
         }
     }
     if !errors.is_empty() {
@@ -101,21 +102,30 @@ fn check(sent: &Object, merged: &Object, old: &Object, errors: &mut Vec<FieldErr
                 let why = "only sidecar containers and regular containers can be resized";
                 errors.push(FieldError::forbidden(&path, why));
             }
-            kept(&new["resources"], &old["resources"], &path, errors);
+            kept(&new["resources"], &old["resources"], &path, "", errors);
         }
     }
-    kept(&merged["spec"]["resources"], &old["spec"]["resources"], "spec.resources", errors);
+    kept_of_pod(&merged["spec"]["resources"], &old["spec"]["resources"], errors);
     if without_resizable(merged) != without_resizable(old) {
         errors.push(FieldError::forbidden("spec", "only cpu and memory resources are mutable"));
     }
 }
 
+/// The pod's own resources can be added, changed and not taken away, neither one of them nor all.
+fn kept_of_pod(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    if !old.is_null() && new.is_null() {
+        errors.push(FieldError::forbidden("spec.resources", "pod-level resources cannot be removed"));
+    } else {
+        kept(new, old, "spec.resources", "pod-level ", errors);
+    }
+}
+
 /// A request or limit can be changed and added, not taken away.
-fn kept(new: &Value, old: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn kept(new: &Value, old: &Value, path: &str, whose: &str, errors: &mut Vec<FieldError>) {
     for kind in ["limits", "requests"] {
         let lost = |name: &str| !old[kind][name].is_null() && new[kind][name].is_null();
         if RESIZABLE.iter().any(|name| lost(name)) {
-            let why = format!("resource {kind} cannot be removed");
+            let why = format!("{whose}resource {kind} cannot be removed");
             errors.push(FieldError::forbidden(format!("{path}.{kind}"), &why));
         }
     }
@@ -186,6 +196,48 @@ mod tests {
         assert_eq!(merged["spec"]["containers"][0]["resources"], burst("2"));
         assert_eq!(merged["spec"]["containers"][0]["image"], "i");
         assert!(merged["metadata"]["labels"].is_null());
+    }
+
+    #[test]
+    fn the_pods_own_resources_are_resized() {
+        let of = |own: Value| {
+            let mut pod = pod(burst("1"));
+            pod["spec"]["resources"] = own;
+            pod
+        };
+        let old = of(json!({ "requests": { "cpu": "2", "memory": "1Gi" }, "limits": { "cpu": "3" } }));
+        let more =
+            json!({ "requests": { "cpu": "4", "memory": "2Gi" }, "limits": { "cpu": "5", "memory": "2Gi" } });
+        assert_eq!(errors(&of(more.clone()), &old), [""; 0]);
+        assert_eq!(take_resources(&of(more.clone()), &old)["spec"]["resources"], more);
+        assert_eq!(errors(&of(more), &pod(burst("1"))), [""; 0], "they may be added");
+        for (own, wanted) in [
+            (
+                json!({ "requests": { "cpu": "2" }, "limits": { "cpu": "3" } }),
+                "spec.resources.requests: Forbidden: pod-level resource requests cannot be removed",
+            ),
+            (
+                json!({ "requests": { "cpu": "2", "memory": "1Gi" } }),
+                "spec.resources.limits: Forbidden: pod-level resource limits cannot be removed",
+            ),
+            (Value::Null, "spec.resources: Forbidden: pod-level resources cannot be removed"),
+            (
+                json!({ "requests": { "cpu": "2", "memory": "1Gi", "hugepages-2Mi": "2Mi" }, "limits": { "cpu": "3", "hugepages-2Mi": "2Mi" } }),
+                "only cpu and memory resources are mutable",
+            ),
+        ] {
+            let found = errors(&of(own), &old);
+            assert!(found.iter().any(|e| e.contains(wanted)), "{wanted}: {found:?}");
+        }
+        let two = |names: [&str; 2]| {
+            let mut pod = pod(burst("1"));
+            pod["spec"]["containers"] = names.map(|name| json!({ "name": name })).to_vec().into();
+            pod
+        };
+        assert_eq!(
+            errors(&two(["b", "a"]), &two(["a", "b"]))[0],
+            "spec.containers[0].name: Forbidden: containers may not be renamed or reordered on resize"
+        );
     }
 
     #[test]

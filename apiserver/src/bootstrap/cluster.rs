@@ -1,6 +1,6 @@
 //! Namespaces, classes, and the Services and ConfigMaps of the control plane.
 
-use super::{BootstrapConfig, Keep, Wanted};
+use super::{BootstrapConfig, ClusterDns, Keep, Wanted};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_api::Object;
@@ -26,8 +26,8 @@ pub(super) fn objects(config: &BootstrapConfig) -> Vec<Wanted> {
     all.push(cluster_info(config));
     all.push(proxy_configuration(config));
     all.push(legacy_tracking());
-    if let Some(ip) = config.dns_ip {
-        all.extend(dns(ip));
+    if let Some(cluster_dns) = &config.dns {
+        all.extend(dns(cluster_dns));
     }
     all
 }
@@ -190,8 +190,9 @@ fn proxy_configuration(config: &BootstrapConfig) -> Wanted {
     Wanted { resource: "configmaps.", object, keep: Keep::Entry("clusterCIDR") }
 }
 
-/// The Service without a selector (the DNS component writes its endpoints) and the identity of that component.
-fn dns(ip: IpAddr) -> [Wanted; 2] {
+/// The Service without a selector (the DNS component writes its endpoints), the identity of that component and what it does.
+fn dns(cluster_dns: &ClusterDns) -> [Wanted; 3] {
+    let ip = cluster_dns.ip;
     let account = json!({
         "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "coredns", "namespace": "kube-system" },
     });
@@ -208,5 +209,10 @@ fn dns(ip: IpAddr) -> [Wanted; 2] {
             "ports": [port("dns", "UDP"), port("dns-tcp", "TCP")],
         },
     });
-    [wanted("serviceaccounts.", account), wanted("services.", service)]
+    // Anybody's to change from then on.
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "coredns", "namespace": "kube-system" },
+        "data": { "Corefile": cluster_dns.corefile },
+    });
+    [wanted("serviceaccounts.", account), wanted("configmaps.", map), wanted("services.", service)]
 }

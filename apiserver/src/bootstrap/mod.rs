@@ -23,6 +23,15 @@ pub use plan::{Planned, plan};
 use coracle_api::Object;
 use std::net::IpAddr;
 
+/// The cluster's DNS.
+#[derive(Clone, Debug)]
+pub struct ClusterDns {
+    /// Of the Service `kube-dns`.
+    pub ip: IpAddr,
+    /// What it does at first, in the ConfigMap `coredns`.
+    pub corefile: String,
+}
+
 /// The facts of this cluster that the objects carry.
 #[derive(Clone, Debug)]
 pub struct BootstrapConfig {
@@ -38,8 +47,8 @@ pub struct BootstrapConfig {
     pub cluster_cidr: String,
     /// Whether the built-in provisioner runs, and so whether there is a default class of it.
     pub local_path: bool,
-    /// Cluster DNS's address; `None` where DNS is disabled.
-    pub dns_ip: Option<IpAddr>,
+    /// `None`: the cluster has no DNS of its own.
+    pub dns: Option<ClusterDns>,
     pub ca_pem: String,
     pub front_proxy_ca_pem: String,
     /// URL in the public `cluster-info`, for machines that join.

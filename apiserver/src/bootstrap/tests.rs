@@ -14,7 +14,7 @@ fn config() -> BootstrapConfig {
         service_cidr: "10.43.0.0/16".to_owned(),
         cluster_cidr: "10.42.0.0/16".to_owned(),
         local_path: true,
-        dns_ip: Some([10, 43, 0, 10].into()),
+        dns: Some(ClusterDns { ip: [10, 43, 0, 10].into(), corefile: ".:53 {\n}\n".to_owned() }),
         ca_pem: "CA".to_owned(),
         front_proxy_ca_pem: "FRONT".to_owned(),
         server_url: "https://192.0.2.1:6443".to_owned(),
@@ -149,11 +149,11 @@ fn the_rest_is_there() {
     assert!(names("priorityclasses.scheduling.k8s.io", "").contains("system-node-critical"));
     assert!(names("storageclasses.storage.k8s.io", "").contains("local-path"));
     assert!(names("configmaps.", "kube-public").contains("cluster-info"));
-    for map in ["extension-apiserver-authentication", "kube-proxy"] {
+    for map in ["coredns", "extension-apiserver-authentication", "kube-proxy"] {
         assert!(names("configmaps.", "kube-system").contains(map), "{map}");
     }
     let without = BootstrapConfig {
-        dns_ip: None,
+        dns: None,
         local_path: false,
         api_addresses: vec![[127, 0, 0, 1].into()],
         ..config()

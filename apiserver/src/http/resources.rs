@@ -15,7 +15,7 @@ use axum::body::Body;
 use coracle_access::authz::{self, Attributes, Authorizer};
 use coracle_api::{ApiError, Object, Pieces, UserInfo};
 use coracle_component_base::metrics;
-use coracle_registry::decode::{Expected, document};
+use coracle_registry::decode::{Expected, delete_options};
 use coracle_registry::ownership::manager_name;
 use coracle_registry::patch::{Patch, check_options};
 use coracle_registry::update::Part;
@@ -484,13 +484,5 @@ fn stream_type(format: Format) -> &'static str {
 
 /// `None` for an empty body.
 fn delete_body(content_type: &str, bytes: &[u8]) -> Result<Option<Value>, ApiError> {
-    if bytes.is_empty() {
-        return Ok(None);
-    }
-    let value = document(content_type, bytes, "DeleteOptions")?;
-    let kind = value["kind"].as_str().unwrap_or("DeleteOptions");
-    if !value.is_object() || kind != "DeleteOptions" {
-        return Err(ApiError::bad_request(format!("expected DeleteOptions in the body, got {kind}")));
-    }
-    Ok(Some(value))
+    if bytes.is_empty() { Ok(None) } else { delete_options(content_type, bytes).map(Some) }
 }

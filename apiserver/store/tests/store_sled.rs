@@ -6,7 +6,7 @@
 )]
 
 use bytes::Bytes;
-use coracle_store::sled::{Options, SledStore, restore};
+use coracle_store::sled::{Options, Picture, SledStore, inspect, restore};
 use coracle_store::suite::{bytes_of, delete, put, txn, value};
 use coracle_store::{Durability, Limits, Range, Revision, Store, StoreError, Txn};
 use std::path::Path;
@@ -230,16 +230,21 @@ async fn one_process_at_a_time() {
 
 #[tokio::test]
 async fn backup_and_restore() {
+    const AHEAD: u64 = 1 << 20;
     let dir = TempDir::new().unwrap();
     let store = open(dir.path());
     let created = commit(&store, Durability::Synced, "a./n/1", "x").await;
     let last = commit(&store, Durability::Synced, "a./n/1", "y").await;
     let mut backup = Vec::new();
-    assert_eq!(store.snapshot(&mut backup).unwrap(), last);
+    let picture = store.picture();
+    commit(&store, Durability::Synced, "a./n/1", "later").await;
+    assert_eq!((picture.revision(), picture.objects()), (last, 1));
+    picture.write(&mut backup).unwrap();
+    assert_eq!(inspect(&backup[..]).unwrap(), (last, 1));
 
     let target = TempDir::new().unwrap();
-    let revision = restore(&backup[..], target.path().join("db")).unwrap();
-    assert!(revision > last);
+    let revision = restore(&backup[..], target.path().join("db"), AHEAD).unwrap();
+    assert_eq!(revision.0, last.0 + AHEAD);
     for _ in 0..2 {
         let restored = open(&target.path().join("db"));
         assert!(restored.revision() >= revision);
@@ -249,7 +254,7 @@ async fn backup_and_restore() {
         restored.close().await.unwrap();
     }
 
-    let full = restore(&backup[..], target.path().join("db"));
+    let full = restore(&backup[..], target.path().join("db"), AHEAD);
     assert!(
         matches!(full, Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::DirectoryNotEmpty)
     );
@@ -257,8 +262,31 @@ async fn backup_and_restore() {
         let mut bad = backup.clone();
         bad[at] ^= 1;
         let target = TempDir::new().unwrap();
-        assert!(restore(&bad[..], target.path()).is_err(), "a flipped bit at {at}");
+        assert!(restore(&bad[..], target.path(), AHEAD).is_err(), "a flipped bit at {at}");
         assert_eq!(std::fs::read_dir(target.path()).unwrap().count(), 0);
     }
-    assert!(restore(&backup[..backup.len() - 1], TempDir::new().unwrap().path()).is_err(), "cut short");
+    assert!(
+        restore(&backup[..backup.len() - 1], TempDir::new().unwrap().path(), AHEAD).is_err(),
+        "cut short"
+    );
+}
+
+#[tokio::test]
+async fn a_stopped_store_is_read_and_not_changed() {
+    let dir = TempDir::new().unwrap();
+    let absent = Picture::of_stopped(dir.path().join("none"));
+    assert!(absent.is_err() && !dir.path().join("none").exists());
+    let store = open(dir.path());
+    let first = commit(&store, Durability::Synced, "a./n/1", "x").await;
+    assert!(Picture::of_stopped(dir.path()).is_err(), "a process has it open");
+    drop(store);
+    let files = || {
+        let names = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name());
+        names.collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = files();
+    let picture = Picture::of_stopped(dir.path()).unwrap();
+    assert_eq!((picture.revision(), picture.objects()), (first, 1));
+    assert_eq!(picture.items().next().map(|kv| kv.value.bytes()).as_deref(), Some(&b"x"[..]));
+    assert_eq!(files(), before);
 }

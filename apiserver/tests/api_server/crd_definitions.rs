@@ -190,6 +190,94 @@ async fn schemas_that_make_no_sense_are_refused_and_nothing_is_stored() {
     assert_eq!(fixture.get(&format!("{CRDS}/widgets.f.example.com")).await.status, 404);
 }
 
+/// What routes, gateways and policies of meshes are made of, as (where it stands in the spec, its schema).
+fn shapes_of_routes() -> Vec<(&'static str, Value)> {
+    let name = json!({ "type": "string", "maxLength": 253 });
+    let rules = |rules: &[&str]| -> Vec<Value> { rules.iter().map(|rule| json!({ "rule": rule })).collect() };
+    let matches = json!({ "type": "array", "maxItems": 64, "items": { "type": "object" } });
+    let path = json!({ "type": "object", "properties": { "type": name, "prefix": name } });
+    let filter = json!({ "type": "object", "properties": { "type": name, "path": path } });
+    let filters = json!({ "type": "array", "maxItems": 16, "items": filter,
+        "x-kubernetes-validations": rules(&[
+            "!(self.exists(f, f.type == 'A') && self.exists(f, f.type == 'B'))",
+            "self.filter(f, f.type == 'A').size() <= 1"]) });
+    let backend = json!({ "type": "object", "properties": { "filters": filters } });
+    let backends = json!({ "type": "array", "maxItems": 16, "items": backend });
+    let rule = json!({ "type": "object",
+        "properties": { "name": name, "matches": matches, "filters": filters, "backends": backends },
+        "x-kubernetes-validations": rules(&["has(self.backends) && self.backends.exists_one(b, has(b.filters) && \
+            b.filters.exists_one(f, has(f.path) && f.path.type == 'P' && has(f.path.prefix))) ? size(self.matches) == 1 : true"]) });
+    let sum: Vec<String> =
+        (0..16).map(|i| format!("(self.size() > {i} ? self[{i}].matches.size() : 0)")).collect();
+    let parents =
+        json!({ "type": "object", "properties": { "group": name, "name": name, "namespace": name } });
+    let pairs = "self.all(a, self.exists_one(b, a.group == b.group && a.name == b.name && \
+        (has(a.__namespace__) ? has(b.__namespace__) && a.__namespace__ == b.__namespace__ : !has(b.__namespace__))))";
+    let keys = |rule: &str, map: Value| {
+        let mut map = map;
+        map["x-kubernetes-validations"] = json!([{ "rule": rule }]);
+        map
+    };
+    let text = json!({ "type": "string" });
+    vec![
+        (
+            "rules",
+            json!({ "type": "array", "maxItems": 16, "items": rule, "x-kubernetes-validations": rules(&[
+                &format!("{} <= 128", sum.join(" + ")),
+                "self.all(a, !has(a.name) || self.exists_one(b, has(b.name) && a.name == b.name))"]) }),
+        ),
+        (
+            "parents",
+            json!({ "type": "array", "maxItems": 32, "items": parents, "x-kubernetes-validations": rules(&[pairs]) }),
+        ),
+        (
+            "labels",
+            keys(
+                "self.all(key, key.split(\"/\")[0].size() < 253 && key.matches(r\"\"\"^([A-Za-z0-9][-A-Za-z0-9_.]*)?$\"\"\"))",
+                json!({ "type": "object", "maxProperties": 8, "additionalProperties": name }),
+            ),
+        ),
+        (
+            "ports",
+            keys(
+                "self.all(key, 0 < int(key) && int(key) <= 65535)",
+                json!({ "type": "object", "minProperties": 1, "additionalProperties": { "type": "object" } }),
+            ),
+        ),
+        (
+            "url",
+            keys(
+                "isURL(self) ? (url(self).getScheme() in ['', 'http', 'https']) : (isURL('http://' + self) && \
+                 url('http://' + self).getScheme() in ['', 'http', 'https'])",
+                text.clone(),
+            ),
+        ),
+        ("label", keys("format.dns1123Label().validate(self) == null", name.clone())),
+        ("duration", keys("duration(self) >= duration('1ms')", text)),
+    ]
+}
+
+#[tokio::test]
+async fn rules_of_routes_gateways_and_meshes_cost_what_they_may() {
+    let fixture = fixture().await;
+    let make = |field: &str, schema: &Value| {
+        let spec = json!({ "type": "object", "properties": { field: schema } });
+        let schema = json!({ "type": "object", "properties": { "spec": spec } });
+        definition("routes", "Route", "example.com", schema)
+    };
+    let uri = format!("{CRDS}?dryRun=All");
+    for (field, schema) in shapes_of_routes() {
+        fixture.post(&uri, &make(field, &schema)).await.expect(201);
+    }
+    for (field, mut schema) in shapes_of_routes().into_iter().filter(|(_, schema)| schema["type"] == "array")
+    {
+        schema.as_object_mut().unwrap().remove("maxItems");
+        let refused = fixture.post(&uri, &make(field, &schema)).await.expect(422);
+        let message = refused["message"].as_str().unwrap();
+        assert!(message.contains("estimated rule cost exceeds budget"), "{field}: {message}");
+    }
+}
+
 #[tokio::test]
 async fn protected_groups_say_who_approved_them() {
     let fixture = fixture().await;

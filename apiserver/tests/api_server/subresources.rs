@@ -95,6 +95,17 @@ async fn evictions_respect_budgets() {
     let refused = api.post(&format!("{PODS}/q/eviction"), &older).await;
     assert_eq!(refused.expect(429)["details"]["causes"][0]["reason"], "DisruptionBudget");
     assert!(refused.header("retry-after").is_empty());
+    let message = |fields: &[&[u8]]| -> Vec<u8> {
+        let put =
+            |(tag, bytes): (u8, &[u8])| [&[tag << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat();
+        (1..).zip(fields.iter().copied()).flat_map(put).collect()
+    };
+    let of_type = message(&[b"policy/v1beta1", b"Eviction"]);
+    let object = message(&[&message(&[b"q"])]);
+    let body = [b"k8s\0".as_slice(), &message(&[&of_type, &object])].concat();
+    let uri = format!("{PODS}/q/eviction");
+    let refused = api.ask("POST", &uri, "application/vnd.kubernetes.protobuf", body).await.expect(429);
+    assert_eq!(refused["details"]["causes"][0]["reason"], "DisruptionBudget");
     api.get(&format!("{PODS}/q")).await.expect(200);
 }
 

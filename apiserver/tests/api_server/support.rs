@@ -155,7 +155,7 @@ impl Fixture {
             service_cidr: "10.43.0.0/16".to_owned(),
             cluster_cidr: "10.42.0.0/16".to_owned(),
             local_path: true,
-            dns_ip: None,
+            dns: None,
             ca_pem: pem(Pki::ca_pem),
             front_proxy_ca_pem: pem(Pki::front_proxy_ca_pem),
             server_url: "https://192.0.2.1:6443".to_owned(),

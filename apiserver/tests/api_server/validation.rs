@@ -171,6 +171,65 @@ fn good_of_the_cluster(kind: &str) -> (&'static str, &'static str, Value) {
             let slice = json!({ "addressType": "IPv4", "endpoints": [{ "addresses": ["10.1.2.3"] }] });
             (path, "discovery.k8s.io/v1", slice)
         }
+        other => good_of_admission(other),
+    }
+}
+
+fn good_of_admission(kind: &str) -> (&'static str, &'static str, Value) {
+    const GROUP: &str = "admissionregistration.k8s.io/v1";
+    const ROLES: &str = "rbac.authorization.k8s.io/v1";
+    let rules = json!([{ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"] }]);
+    let constraints = json!({ "resourceRules": rules });
+    let role = json!({ "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" } });
+    match kind {
+        "ReplicationController" => {
+            let template = json!({ "metadata": { "labels": { "a": "b" } }, "spec": pod_spec() });
+            let spec = json!({ "selector": { "a": "b" }, "template": template });
+            ("/api/v1/namespaces/default/replicationcontrollers", "v1", json!({ "spec": spec }))
+        }
+        "Namespace" => ("/api/v1/namespaces", "v1", json!({})),
+        "MutatingWebhookConfiguration" => {
+            ("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", GROUP, json!({}))
+        }
+        "ValidatingAdmissionPolicy" => {
+            let spec = json!({ "matchConstraints": constraints, "validations": [{ "expression": "true" }] });
+            (
+                "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+                GROUP,
+                json!({ "spec": spec }),
+            )
+        }
+        "MutatingAdmissionPolicy" => {
+            let mutations = json!([{ "patchType": "JSONPatch", "jsonPatch": { "expression": "[JSONPatch{op: 'remove', path: '/a'}]" } }]);
+            let spec = json!({ "matchConstraints": constraints, "mutations": mutations, "reinvocationPolicy": "Never" });
+            (
+                "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies",
+                GROUP,
+                json!({ "spec": spec }),
+            )
+        }
+        "ValidatingAdmissionPolicyBinding" => {
+            let spec = json!({ "policyName": "p", "validationActions": ["Deny"] });
+            (
+                "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+                GROUP,
+                json!({ "spec": spec }),
+            )
+        }
+        "MutatingAdmissionPolicyBinding" => {
+            let spec = json!({ "policyName": "p" });
+            (
+                "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings",
+                GROUP,
+                json!({ "spec": spec }),
+            )
+        }
+        "ClusterRoleBinding" => ("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", ROLES, role),
+        "RoleBinding" => ("/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", ROLES, role),
+        "VolumeAttributesClass" => {
+            let path = "/apis/storage.k8s.io/v1/volumeattributesclasses";
+            (path, "storage.k8s.io/v1", json!({ "driverName": "a.b" }))
+        }
         other => panic!("no good document of the kind {other}"),
     }
 }

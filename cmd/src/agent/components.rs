@@ -76,7 +76,7 @@ async fn kubelet(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), Box
     let told = stop.run_until_cancelled(async {
         Ok::<_, BoxError>((
             shared.proxy().await?.1.clone(),
-            cluster::dns(&shared.kubelet, &shared.agent.server).await,
+            cluster::dns_or_kept(&shared.kubelet, &shared.agent.server, &shared.agent.data_dir).await,
         ))
     });
     let Some(told) = told.await else { return Ok(()) };
@@ -92,7 +92,12 @@ async fn kubelet(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), Box
         let identity = identity.clone();
         async move { port(&identity).await }
     };
-    Box::pin(node::run_kubelet(context, settings, certificate)).await
+    let changed = cluster::dns_changed(&shared.kubelet, &agent.server, &agent.data_dir, dns);
+    tokio::select! {
+        ended = Box::pin(node::run_kubelet(context, settings, certificate)) => ended,
+        // Containers outlive it.
+        () = changed => Err("the cluster's DNS has another address now".into()),
+    }
 }
 
 async fn port(identity: &Identity) -> Result<node::Port, BoxError> {

@@ -108,9 +108,9 @@ pub struct SigningArgs {
 
 #[derive(Args)]
 pub struct KubeletPartArgs {
-    /// Whom to ask, and as whom: system:node:NAME in the group system:nodes
+    /// Whom to ask, and as whom: system:node:NAME in the group system:nodes; without it static pods are all that runs
     #[arg(long, value_name = "FILE")]
-    pub kubeconfig: PathBuf,
+    pub kubeconfig: Option<PathBuf>,
     /// Name of this node [default: the kubeconfig's, else the host's name]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,

@@ -163,7 +163,7 @@ async fn run_until(
     let (life, metrics) = (Life::default(), Arc::<Metrics>::default());
     if let Some(listener) = listener {
         let shown = metrics.clone();
-        let samples = Arc::new(move |text: &mut _| shown.render(&mut port::Paper(text)));
+        let samples = Arc::new(move |text: &mut _| shown.render(text));
         port::serve(listener, client.clone(), (samples, None), life.clone(), stop.clone())?;
     }
     let candidate = args.election.leader_elect.then(|| settings.candidate(client.clone()));

@@ -37,7 +37,8 @@ async fn run(args: KubeletPartArgs) -> Result<(), String> {
 
 /// What the flags say, checked.
 struct Settings {
-    kubeconfig: PathBuf,
+    /// `None`: there is no API server.
+    kubeconfig: Option<PathBuf>,
     kubelet: coracle_kubelet::Config,
     /// Whether somebody says where pods ask for names; else the cluster is asked.
     cluster_dns: bool,
@@ -46,7 +47,10 @@ struct Settings {
 impl Settings {
     /// All mistakes, one a line.
     async fn load(args: KubeletPartArgs) -> Result<Self, String> {
-        let own = holder(&kubeconfig::config(&args.kubeconfig).await?)?;
+        let own = match &args.kubeconfig {
+            Some(path) => holder(&kubeconfig::config(path).await?)?,
+            None => None,
+        };
         let mut mistakes = Vec::new();
         let asked = named(args.node_name, own.as_deref());
         let asked = or_note(asked, &mut mistakes).unwrap_or_else(|| own.clone());
@@ -54,6 +58,7 @@ impl Settings {
         let mut kubelet =
             coracle_kubelet::Config::new(name, args.node_ip.unwrap_or_else(|| of_this_node(&[])));
         kubelet.data_dir = args.data_dir;
+        kubelet.standalone = args.kubeconfig.is_none();
         let said = Said {
             kubelet: args.kubelet,
             eviction: args.eviction,
@@ -80,7 +85,7 @@ impl Settings {
     fn files(&self) -> Vec<PathBuf> {
         let port = &self.kubelet.port;
         let given = port.tls.iter().flat_map(|(certificate, key)| [certificate.clone(), key.clone()]);
-        std::iter::once(self.kubeconfig.clone()).chain(given).chain(port.client_ca.clone()).collect()
+        self.kubeconfig.clone().into_iter().chain(given).chain(port.client_ca.clone()).collect()
     }
 
     /// Whom the port believes to be a client's authority, PEM.
@@ -153,8 +158,9 @@ struct Run {
 }
 
 async fn run_until(settings: Arc<Settings>, stop: CancellationToken) -> Result<(), String> {
-    let config = kubeconfig::config(&settings.kubeconfig).await?;
-    let client = kubeconfig::client(&settings.kubeconfig).await?;
+    let Some(kubeconfig) = &settings.kubeconfig else { return alone(&settings, stop).await };
+    let config = kubeconfig::config(kubeconfig).await?;
+    let client = kubeconfig::client(kubeconfig).await?;
     let client_ca_pem = settings.client_ca(&config)?;
     if let Some((certificate, key)) = &settings.kubelet.port.tls {
         // A mistake that nobody mends while this runs.
@@ -163,9 +169,17 @@ async fn run_until(settings: Arc<Settings>, stop: CancellationToken) -> Result<(
     }
     let mut kubelet = settings.kubelet.clone();
     if !settings.cluster_dns {
-        let asked = cluster::dns(&client, &config.cluster_url);
+        let asked = cluster::dns_or_kept(&client, &config.cluster_url, &kubelet.data_dir);
         let Some(dns) = stop.run_until_cancelled(asked).await else { return Ok(()) };
         kubelet.cluster_dns = dns.into_iter().collect();
+        let (client, server, data_dir) =
+            (client.clone(), config.cluster_url.clone(), kubelet.data_dir.clone());
+        let (changed, stop) = (stop.clone(), stop.clone());
+        tokio::spawn(changed.run_until_cancelled_owned(async move {
+            cluster::dns_changed(&client, &server, &data_dir, dns).await;
+            // What is begun anew asks again.
+            stop.cancel();
+        }));
     }
     tracing::info!(node = kubelet.node_name, server = %config.cluster_url, "kubelet");
     let run = Arc::new(Run {
@@ -178,6 +192,26 @@ async fn run_until(settings: Arc<Settings>, stop: CancellationToken) -> Result<(
     while !stop.is_cancelled() {
         run.clone().once(kubelet.clone(), &stop).await;
     }
+    Ok(())
+}
+
+/// A kubelet that nobody tells anything but files and a web server, and that asks nobody.
+async fn alone(settings: &Settings, stop: CancellationToken) -> Result<(), String> {
+    tracing::info!(node = settings.kubelet.node_name, "kubelet without an API server: static pods alone run");
+    let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
+    });
+    let client = kube::Client::new(nobody, "default");
+    let kubelet = settings.kubelet.clone();
+    let mut supervisor = Supervisor::new(stop.child_token(), Health::default());
+    supervisor.spawn("kubelet", move |stop| {
+        let informers = Informers::new(client.clone(), stop.clone());
+        let context = Context { client: client.clone(), informers, stop };
+        let port = async || Err::<node::Port, BoxError>("there is no port without an API server".into());
+        node::run_kubelet(context, kubelet.clone(), port)
+    });
+    stop.cancelled().await;
+    supervisor.shut_down().await;
     Ok(())
 }
 

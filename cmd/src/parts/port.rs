@@ -12,8 +12,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::serve::Listener;
-use coracle_apiserver::metrics::{CONTENT_TYPE as PAGE, Text};
-use coracle_client::metrics::families::Page;
+use coracle_metrics::{CONTENT_TYPE as PAGE, Text};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -48,19 +47,6 @@ pub struct Life {
 
 /// Writes the samples of a part.
 pub type Samples = Arc<dyn Fn(&mut Text) + Send + Sync>;
-
-/// The server's page of metrics, for a part's.
-pub struct Paper<'t>(pub &'t mut Text);
-
-impl Page for Paper<'_> {
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
-        self.0.head(name, help, kind);
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: &str) {
-        self.0.sample(name, labels, value);
-    }
-}
 
 /// A page beside `/metrics`, at its path.
 pub type OtherPage = (&'static str, Samples);
@@ -266,7 +252,7 @@ async fn page(State(port): State<Arc<Port>>, headers: HeaderMap) -> Response {
     }
     let mut text = Text::default();
     (port.samples)(&mut text);
-    text.page(&coracle_client::metrics::render());
+    coracle_client::metrics::render(&mut text);
     ([(CONTENT_TYPE, PAGE)], Body::from(text.finish())).into_response()
 }
 

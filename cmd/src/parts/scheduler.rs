@@ -64,7 +64,7 @@ async fn run_until(
     let informers = Informers::new(client.clone(), stop.clone());
     if let Some(listener) = listener {
         let metrics = options.metrics.clone();
-        let samples = Arc::new(move |text: &mut _| metrics.render(&mut port::Paper(text)));
+        let samples = Arc::new(move |text: &mut _| metrics.render(text));
         let resources = Some((resources::PATH, pods(informers.clone())));
         port::serve(listener, client.clone(), (samples, resources), life.clone(), stop.clone())?;
     }
@@ -80,7 +80,7 @@ async fn run_until(
 
 /// What pods ask for. Nobody reads them before the first asks, or this scheduler leads.
 pub fn pods(informers: Informers) -> port::Samples {
-    Arc::new(move |text| resources::render(&informers.of::<Pod>().list(), &mut port::Paper(text)))
+    Arc::new(move |text| resources::render(&informers.of::<Pod>().list(), text))
 }
 
 /// `None` where the configuration wants no election.

@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 const SETTLED: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether a burst is over: the second look after it finds that it is. A look takes microseconds.
-const LOOK: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_secs(10);
 
 /// So much more than after it was handed back last is worth handing back again: what comes back is some hundred page
 /// faults, a millisecond together.
-const GROWTH_BYTES: u64 = 8 << 20;
+const GROWTH_BYTES: u64 = 4 << 20;
 
 /// A process that has worked for more of the time has its burst still.
 const BUSY_PERCENT: u128 = 10;
@@ -128,13 +128,13 @@ mod tests {
 
     #[test]
     fn a_burst_is_over_when_code_was_mapped_and_little_is_done() {
-        let (mut looks, idle, busy) = (Looks::default(), Duration::from_secs(1), Duration::from_secs(30));
+        let (mut looks, idle, busy) = (Looks::default(), Duration::from_millis(500), Duration::from_secs(9));
         let mut over = |mib: u64, worked| looks.is_over(mib << 20, worked);
         assert!(!over(20, idle), "what an idle process needs is known after the first look only");
-        assert!(!over(27, idle) && over(29, idle), "a short burst");
+        assert!(!over(23, idle) && over(25, idle), "a short burst");
         assert!(!over(60, busy) && !over(60, busy));
         assert!(over(60, idle), "a long one, in which it was never seen idle");
-        assert!(!over(21, idle) && !over(28, idle), "it began anew");
+        assert!(!over(21, idle) && !over(24, idle), "it began anew");
     }
 
     #[tokio::test(start_paused = true)]

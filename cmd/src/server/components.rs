@@ -15,11 +15,13 @@ use coracle_kubelet::simulate::{SimulateConfig, run_simulated};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+/// What the names of Services end in.
+pub const CLUSTER_DOMAIN: &str = "cluster.local";
 /// Where the node's DNS server listens; the Service `kube-dns` leads there. Not 53, which the machine's own resolver
 /// may hold.
 const DNS_PORT: u16 = 10_053;
@@ -43,8 +45,8 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     let informers =
         Informers::new(clients.privileged("system:coracle:informers"), control_plane.api.stop().clone());
     let base = Base { clients, informers };
-    coracle_apiserver::metrics::global()
-        .collect_as("clients", |text| text.page(&coracle_client::metrics::render()));
+    coracle_apiserver::metrics::global().collect_as("clients", coracle_client::metrics::render);
+    let drivers = coracle_storage::csi::Drivers::default();
     cluster_ips(supervisor, base.clone());
     if config.runs(Component::Scheduler) {
         scheduler(supervisor, base.clone());
@@ -56,12 +58,13 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     if config.runs(Component::Storage) && config.runs(Component::Kubelet) {
         local_path(supervisor, base.clone(), config);
         nfs(supervisor, base.clone(), config);
+        csi(supervisor, base.clone(), drivers.clone());
     }
     if config.simulate_nodes > 0 {
         simulated_nodes(supervisor, base.clone(), config.simulate_nodes);
     }
     if config.runs(Component::Kubelet) {
-        kubelet(supervisor, base.clone(), control_plane, config);
+        kubelet(supervisor, base.clone(), control_plane, (config, drivers));
     }
     if config.runs(Component::Proxy) {
         proxy(supervisor, base.clone(), config);
@@ -92,7 +95,7 @@ fn scheduler(supervisor: &mut Supervisor, base: Base) {
     };
     let metrics = options.metrics.clone();
     coracle_apiserver::metrics::global().collect_as("scheduler", move |text| {
-        metrics.render(&mut crate::parts::port::Paper(text));
+        metrics.render(text);
     });
     let pods = crate::parts::scheduler::pods(base.informers.clone());
     coracle_apiserver::metrics::global()
@@ -108,7 +111,7 @@ fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlP
     let metrics = Arc::<coracle_controllers::metrics::Metrics>::default();
     let shown = metrics.clone();
     coracle_apiserver::metrics::global().collect_as("controllers", move |text| {
-        shown.render(&mut crate::parts::port::Paper(text));
+        shown.render(text);
     });
     let settings = coracle_controllers::Config {
         root_ca_pem: control_plane.pki.ca_pem().to_owned(),
@@ -149,11 +152,12 @@ fn volume_controllers(supervisor: &mut Supervisor, base: Base) {
     });
 }
 
-/// The node's own provisioner: it makes and deletes directories, so it runs where the kubelet does.
+/// Makes and deletes directories of this node, and has other nodes do it for theirs.
 fn local_path(supervisor: &mut Supervisor, base: Base, config: &Config) {
     let settings = coracle_storage::LocalPathConfig {
         node_name: config.node_name.clone(),
         root: config.data_dir.join("local-path"),
+        mounter: Arc::new(coracle_storage::volumes::LinuxMounter),
     };
     supervisor.spawn("local-path", move |stop| {
         let context = base.context(base.clients.privileged("system:coracle:local-path"), stop);
@@ -173,6 +177,15 @@ fn nfs(supervisor: &mut Supervisor, base: Base, config: &Config) {
     });
 }
 
+/// Makes, attaches and grows the volumes of drivers that are registered here and were handed over.
+fn csi(supervisor: &mut Supervisor, base: Base, drivers: coracle_storage::csi::Drivers) {
+    let settings = coracle_storage::CsiConfig::new(drivers);
+    supervisor.spawn("csi-controller", move |stop| {
+        let context = base.context(base.clients.privileged("system:coracle:csi-controller"), stop);
+        coracle_storage::run_csi(context, settings.clone())
+    });
+}
+
 fn simulated_nodes(supervisor: &mut Supervisor, base: Base, count: u32) {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     supervisor.spawn("simulated-nodes", move |stop| {
@@ -181,11 +194,17 @@ fn simulated_nodes(supervisor: &mut Supervisor, base: Base, count: u32) {
     });
 }
 
-fn kubelet(supervisor: &mut Supervisor, base: Base, control_plane: &ControlPlane, config: &Config) {
+fn kubelet(
+    supervisor: &mut Supervisor,
+    base: Base,
+    control_plane: &ControlPlane,
+    (config, drivers): (&Config, coracle_storage::csi::Drivers),
+) {
     let mut settings = coracle_kubelet::Config::new(&config.node_name, config.node_ip);
     settings.data_dir.clone_from(&config.data_dir);
     settings.cluster_dns = vec![service_address(config, 10)];
     config.kubelet.apply(&mut settings);
+    settings.drivers = drivers;
     let pki = control_plane.pki.clone();
     supervisor.spawn("kubelet", move |stop| {
         let context = base.context(base.clients.node(&settings.node_name), stop);
@@ -243,9 +262,8 @@ fn dns(supervisor: &mut Supervisor, base: Base, config: &Config) {
         listen: SocketAddr::new(config.node_ip, DNS_PORT),
         node_name: config.node_name.clone(),
         cluster_dns: service_address(config, 10),
-        domain: "cluster.local".to_owned(),
+        domain: CLUSTER_DOMAIN.to_owned(),
         clients: networks.iter().filter_map(|n| n.parse().ok()).collect(),
-        resolv_conf: PathBuf::from("/etc/resolv.conf"),
     };
     supervisor.spawn("dns", move |stop| {
         let context = base.context(base.clients.service_account("coredns"), stop);

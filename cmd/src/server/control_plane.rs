@@ -3,11 +3,12 @@
 use super::identity::Clients;
 use super::{StartError, reloaded, revoked, role, stored};
 use crate::config::{Backend, Component, Config};
+use crate::door;
 use coracle_apiserver::admission;
 use coracle_apiserver::aggregation::FrontProxy;
 use coracle_apiserver::authn::{Authenticator, ServiceAccountTokens};
 use coracle_apiserver::authz::Locals;
-use coracle_apiserver::bootstrap::{self, BootstrapConfig};
+use coracle_apiserver::bootstrap::{self, BootstrapConfig, ClusterDns};
 use coracle_apiserver::cache::Cache;
 use coracle_apiserver::config_file;
 use coracle_apiserver::connect::{Guard, KubeletClient};
@@ -48,19 +49,17 @@ pub fn service_address(config: &Config, n: u8) -> IpAddr {
     }
 }
 
-/// With what happens to it, if anything can.
-async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Incidents>), StartError> {
+/// The embedded one also as what it is.
+async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Arc<SledStore>>), StartError> {
     if config.backend == Backend::Memory {
         return Ok((MemoryStore::new(), None));
     }
     let dir = config.data_dir.join("db");
-    let options = SledOptions { before_waiting: crate::allocator::give_back, ..SledOptions::default() };
-    let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, options));
+    let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, SledOptions::default()));
     let store = opened.await.map_err(|e| StartError::new("open the store", e))?;
     let store = store.map_err(|e| StartError::new("open the store", e))?;
     coracle_apiserver::store::metrics::collect(coracle_apiserver::metrics::global(), Arc::downgrade(&store));
-    let incidents = store.incidents();
-    Ok((store, Some(incidents)))
+    Ok((store.clone(), Some(store)))
 }
 
 async fn open_pki(config: &Config) -> Result<Arc<Pki>, StartError> {
@@ -84,7 +83,7 @@ impl ControlPlane {
         let listener = listener.map_err(|e| StartError::new(&format!("listen on {address}"), e))?;
         let port = listener.local_addr().map_err(|e| StartError::new("listen", e))?.port();
         let (store, pki) = tokio::join!(open_store(config), open_pki(config));
-        let ((store, incidents), pki) = (store?, pki?);
+        let ((store, sled), pki) = (store?, pki?);
         let (encrypting, source) = config.encryption.open(&config.data_dir.join("pki"), store).await?;
         let store: Arc<dyn Store> = encrypting.clone();
         let cache =
@@ -109,7 +108,7 @@ impl ControlPlane {
         kubeconfig::write_admin(&pki, &url, &config.kubeconfig)
             .map_err(|e| StartError::new("write the administrator's kubeconfig", e))?;
         let own_stop = api.stop().clone();
-        let tellers = tellers(&api, config, incidents);
+        let tellers = tellers(&api, config, sled.as_ref().map(|sled| sled.incidents()));
         let followed = config.access.configure(&authenticator, own_stop.clone());
         let followed = followed.map_err(|e| StartError::new("authentication", std::io::Error::other(e)))?;
         let flow_control = api.maintain_flow_control();
@@ -118,6 +117,7 @@ impl ControlPlane {
         let until = own_stop.clone();
         let mut tasks = vec![tokio::spawn(async move { serving.serve(listener, Some(tls), until).await })];
         tasks.push(flow_control);
+        tasks.extend(sled.and_then(|sled| door(sled, config, own_stop.clone())));
         tasks.extend(tellers);
         tasks.push(api.maintain_aggregation());
         tasks.push(api.maintain_definitions());
@@ -178,6 +178,20 @@ fn tellers(api: &ApiServer, config: &Config, incidents: Option<Incidents>) -> Ve
         tasks.push(tokio::spawn(discard(stop.run_until_cancelled_owned(stored))));
     }
     tasks
+}
+
+/// For commands on this machine. Without it all else works.
+fn door(sled: Arc<SledStore>, config: &Config, stop: CancellationToken) -> Option<JoinHandle<()>> {
+    match door::open(&config.data_dir) {
+        Ok(listener) => {
+            let inside = door::Inside { sled, config: Arc::new(config.clone()) };
+            Some(tokio::spawn(inside.serve(listener, stop)))
+        }
+        Err(error) => {
+            tracing::warn!(%error, directory = %config.data_dir.display(), "no socket for commands: no backup while the server runs");
+            None
+        }
+    }
 }
 
 async fn discard<T>(task: impl Future<Output = T>) {
@@ -262,7 +276,10 @@ fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {
         service_cidr: config.service_cidr.clone(),
         cluster_cidr: config.cluster_cidr.clone(),
         local_path: config.runs(Component::Storage),
-        dns_ip: config.runs(Component::Dns).then(|| service_address(config, 10)),
+        dns: config.runs(Component::Dns).then(|| ClusterDns {
+            ip: service_address(config, 10),
+            corefile: coracle_dns::default_corefile(super::components::CLUSTER_DOMAIN),
+        }),
         ca_pem: pki.ca_pem().to_owned(),
         front_proxy_ca_pem: pki.front_proxy_ca_pem().to_owned(),
         server_url: format!("https://{}", SocketAddr::new(config.node_ip, port)),

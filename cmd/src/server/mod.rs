@@ -76,6 +76,9 @@ pub async fn command(config: Config) -> ExitCode {
     if let Err(why) = private::directory(&config.data_dir) {
         return fail(&why);
     }
+    if let Err(why) = crate::backup::refuse_unfinished(&config.data_dir) {
+        return fail(&why);
+    }
     config.file.iter().for_each(|file| private::warn_of_file(file));
     let stop = CancellationToken::new();
     let node = match Node::start(&config, stop.clone()).await {

@@ -1,5 +1,5 @@
 //! Keeps the IPAddress objects of Services' cluster IPs: makes again what somebody has deleted, puts right what names
-//! somebody else, deletes what belongs to nobody (KEP-1880).
+//! somebody else, deletes what belongs to nobody (KEP-1880). A cluster IP of no range is only told of.
 //!
 //! It is upstream's repair loop of the API server, not of the controller manager: it runs with the server, whoever runs
 //! the controllers. Upstream looks at a Service again every three minutes; here every change of an address wakes it.
@@ -11,8 +11,8 @@ use coracle_client::informer::{Delta, uid_of};
 use coracle_client::{Context, Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::networking::v1::IPAddress;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
 use plan::{Fate, Lack};
 use std::sync::Arc;
@@ -23,6 +23,7 @@ struct Repair {
     client: kube::Client,
     services: Informer<Service>,
     addresses: Informer<IPAddress>,
+    ranges: Informer<ServiceCIDR>,
     recorder: Recorder,
 }
 
@@ -47,11 +48,17 @@ impl std::fmt::Display for Subject {
 pub async fn run(context: Context) {
     let services = context.informers.of::<Service>();
     let addresses = context.informers.of::<IPAddress>();
+    let ranges = context.informers.of::<ServiceCIDR>();
     let repair = Repair {
         recorder: Recorder::new(context.client.clone(), CONTROLLER, ""),
         client: context.client,
         services: services.clone(),
         addresses: addresses.clone(),
+        ranges: ranges.clone(),
+    };
+    let all = services.clone();
+    let of_range = move |_: &Delta<ServiceCIDR>| {
+        all.iter().map(|service| Subject::Service(ObjectKey::of(service.as_ref()))).collect::<Vec<_>>()
     };
     let of_service =
         |delta: &Delta<Service>| delta.object().map(|s| Subject::Service(ObjectKey::of(s.as_ref())));
@@ -59,6 +66,7 @@ pub async fn run(context: Context) {
     Controller::new(repair)
         .watch(&services, of_service)
         .watch(&addresses, of_address)
+        .watch(&ranges, of_range)
         .workers(2)
         .run(context.stop)
         .await;
@@ -121,7 +129,24 @@ impl Repair {
         Ok(())
     }
 
+    /// Whether a range has the address, or had it a moment ago: ranges come by a watch of their own.
+    async fn is_in_range(&self, ip: &str) -> Result<bool, ReconcileError> {
+        if self.ranges.iter().any(|range| plan::has(&range, ip)) {
+            return Ok(true);
+        }
+        let ranges = Api::<ServiceCIDR>::all(self.client.clone()).list(&ListParams::default()).await?;
+        Ok(ranges.iter().any(|range| plan::has(range, ip)))
+    }
+
     async fn one_of(&self, service: &Service, ip: &str) -> Result<(), ReconcileError> {
+        if !self.is_in_range(ip).await? {
+            let family = plan::family(ip);
+            let message = format!(
+                "Cluster IP [{family}]: {ip} is not within any configured Service CIDR; please recreate service"
+            );
+            self.recorder.warning(service, "ClusterIPOutOfRange", message);
+            return Ok(());
+        }
         let known = self.addresses.get("", ip);
         if plan::lack(service, ip, known.as_deref(), self.known(ip)) == Lack::Nothing {
             return Ok(());

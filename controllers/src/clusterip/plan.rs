@@ -1,9 +1,10 @@
 //! What is wrong between a Service and the IPAddress of one of its cluster IPs, decided from both.
 
 use coracle_api::well_known;
+use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::networking::v1::IPAddress;
+use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use std::net::IpAddr;
@@ -23,6 +24,13 @@ pub fn ips(service: &Service) -> impl Iterator<Item = IpAddr> {
 
 pub fn holds(service: &Service, ip: &str) -> bool {
     ips(service).any(|own| own.to_string() == ip)
+}
+
+/// Whether the address is of one of the range's networks.
+pub fn has(range: &ServiceCIDR, ip: &str) -> bool {
+    let Ok(ip) = ip.parse::<IpAddr>() else { return false };
+    let networks = range.spec.as_ref().and_then(|spec| spec.cidrs.as_ref());
+    networks.into_iter().flatten().filter_map(|text| text.parse::<IpNet>().ok()).any(|net| net.contains(&ip))
 }
 
 /// The Service that the address says it is of: namespace and name; `None` where it is somebody else's.

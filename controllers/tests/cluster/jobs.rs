@@ -244,13 +244,13 @@ async fn what_becomes_of_jobs_is_counted() {
     let indexed = json!({ "completions": 2, "completionMode": "Indexed", "backoffLimit": 0 });
     run(&world, job("bad", "1@1", indexed), "Failed").await;
     for sample in [
-        "job_controller_jobs_finished_total completion_mode=NonIndexed,result=succeeded,reason=CompletionsReached 1",
-        "job_controller_jobs_finished_total completion_mode=Indexed,result=failed,reason=BackoffLimitExceeded 1",
-        "job_controller_job_pods_finished_total completion_mode=NonIndexed,result=succeeded 3",
-        "job_controller_job_pods_finished_total completion_mode=NonIndexed,result=failed 0",
-        "job_controller_job_pods_finished_total completion_mode=Indexed,result=failed 1",
-        "job_controller_job_syncs_total completion_mode=NonIndexed,result=success,action=pods_created 1",
-        "job_controller_job_sync_duration_seconds_bucket completion_mode=NonIndexed,result=success,action=pods_created,le=65.536 1",
+        "job_controller_jobs_finished_total{completion_mode=\"NonIndexed\",result=\"succeeded\",reason=\"CompletionsReached\"} 1",
+        "job_controller_jobs_finished_total{completion_mode=\"Indexed\",result=\"failed\",reason=\"BackoffLimitExceeded\"} 1",
+        "job_controller_job_pods_finished_total{completion_mode=\"NonIndexed\",result=\"succeeded\"} 3",
+        "job_controller_job_pods_finished_total{completion_mode=\"NonIndexed\",result=\"failed\"} 0",
+        "job_controller_job_pods_finished_total{completion_mode=\"Indexed\",result=\"failed\"} 1",
+        "job_controller_job_syncs_total{completion_mode=\"NonIndexed\",result=\"success\",action=\"pods_created\"} 1",
+        "job_controller_job_sync_duration_seconds_bucket{completion_mode=\"NonIndexed\",result=\"success\",action=\"pods_created\",le=\"65.536\"} 1",
     ] {
         world.until_counted(sample).await;
     }

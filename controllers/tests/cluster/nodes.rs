@@ -95,7 +95,7 @@ async fn the_pods_of_a_node_that_is_down_are_evicted_with_the_reason() {
     until_list("the node's event", &events, "", registered).await;
     set_ready(&raw, "down", "True").await;
     raw.until("free again", "/api/v1/nodes/down", |n| taints(n).is_empty()).await;
-    world.until_counted("node_collector_evictions_total zone= 1").await;
+    world.until_counted("node_collector_evictions_total{zone=\"\"} 1").await;
 }
 
 #[tokio::test]

@@ -106,3 +106,31 @@ async fn addresses_that_somebody_deletes_or_gives_away_come_back() {
     let wrong = "IPAddress: 10.43.7.8 for Service default/a has a wrong reference; cleaning up";
     until_list("the event", &world.in_namespace::<Event>("default"), "", |all| told(all, wrong)).await;
 }
+
+#[tokio::test]
+async fn a_service_whose_range_is_gone_is_told_and_keeps_its_address() {
+    let world = cluster().await;
+    let context = coracle_client::Context { client: world.admin(), ..world.context() };
+    tokio::spawn(coracle_controllers::clusterip::run(context));
+    let ranges: Api<ServiceCIDR> = Api::all(world.admin());
+    world
+        .create(&ranges, json!({ "metadata": { "name": "more" }, "spec": { "cidrs": ["10.200.0.0/24"] } }))
+        .await;
+    until_object("ready", &ranges, "more", |r| ready(r) == Some("True") && !r.finalizers().is_empty()).await;
+    let services = world.in_namespace::<Service>("default");
+    services.create(&PostParams::default(), &service("a", "10.200.0.3")).await.unwrap();
+    ranges.delete("more", &DeleteParams::default()).await.unwrap();
+    let raw = Raw::of(&world);
+    let path = "/apis/networking.k8s.io/v1/servicecidrs/more";
+    raw.patch(Kind::Merge, path, json!({ "metadata": { "finalizers": null } })).await;
+    until_gone("the range", &ranges, "more").await;
+    let words =
+        "Cluster IP [IPv4]: 10.200.0.3 is not within any configured Service CIDR; please recreate service";
+    let told = |all: &[Event]| {
+        let reason = Some("ClusterIPOutOfRange");
+        all.iter().any(|e| e.reason.as_deref() == reason && e.message.as_deref() == Some(words))
+    };
+    until_list("the event", &world.in_namespace::<Event>("default"), "", told).await;
+    let addresses: Api<IPAddress> = Api::all(world.admin());
+    assert_eq!(addresses.get("10.200.0.3").await.unwrap().spec.parent_ref.name, "a");
+}

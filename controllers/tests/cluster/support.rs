@@ -59,6 +59,8 @@ impl World {
         };
         let api = ApiServer::new(config, store, cache);
         bootstrap::apply(api.registry(), &cluster()).await.unwrap();
+        // Ends with the server.
+        drop(api.maintain_definitions());
         let client = client(&api, "test:informers", &["system:masters"]);
         let informers = Informers::new(client, stop.clone());
         Self {
@@ -191,7 +193,7 @@ fn cluster() -> BootstrapConfig {
         service_cidr: "10.43.0.0/16".to_owned(),
         cluster_cidr: "10.42.0.0/16".to_owned(),
         local_path: true,
-        dns_ip: None,
+        dns: None,
         ca_pem: String::new(),
         front_proxy_ca_pem: String::new(),
         server_url: String::new(),

@@ -1,10 +1,14 @@
 //! What one client can do to the others.
 
 use super::*;
+use crate::configuration::{Configuration, Given};
 use crate::zone::tests::{Fake, zone};
-use hickory_proto::op::MessageType;
+use hickory_proto::op::{Edns, MessageType, OpCode};
+use hickory_proto::rr::rdata::A;
+use hickory_proto::rr::{RData, Record};
 use std::collections::BTreeSet;
-use std::io::Write;
+
+mod configured;
 
 const OURS: &str = "db.default.svc.cluster.local.";
 
@@ -14,7 +18,18 @@ struct Running {
     udp: SocketAddr,
     tcp: SocketAddr,
     _silent: UdpSocket,
-    _resolv_conf: tempfile::NamedTempFile,
+}
+
+const CLUSTER: &str =
+    "kubernetes cluster.local in-addr.arpa ip6.arpa {\npods insecure\nfallthrough in-addr.arpa ip6.arpa\n}";
+
+/// A server of a Corefile's block for all names, and of more blocks behind it.
+fn server(block: &str) -> Server<Fake> {
+    let server = Server::new(zone(), Arc::default(), Vec::new(), Nodes::default());
+    let given = Given { domain: "cluster.local".to_owned() };
+    let configuration = Configuration::read(&format!(".:53 {{\n{block}\n}}\n"), &given).expect("a Corefile");
+    *server.views.write() = Arc::new(Views::new(&configuration, &BTreeSet::new(), &server.metrics));
+    Arc::into_inner(server).expect("the only one")
 }
 
 /// Questions a second of one client: what a build without optimisation answers on a busy machine.
@@ -22,12 +37,8 @@ const PACE: u32 = 200;
 
 async fn running(idle: Duration) -> Running {
     let silent = UdpSocket::bind("127.0.0.1:0").await.expect("a resolver");
-    let mut resolv_conf = tempfile::NamedTempFile::new().expect("a file");
-    writeln!(resolv_conf, "nameserver 127.0.0.1").expect("written");
-    let forwarder = Forwarder::new(resolv_conf.path().to_owned(), BTreeSet::new());
-    let forwarder = forwarder.at_port(silent.local_addr().expect("its address").port());
-    let server = Server::new(zone(), forwarder, Vec::new(), Nodes::default());
-    let mut server = Arc::into_inner(server).expect("the only one");
+    let port = silent.local_addr().expect("its address").port();
+    let mut server = server(&format!("{CLUSTER}\nforward . 127.0.0.1:{port}"));
     server.idle = idle;
     (server.a_second, server.pace) = (PACE, Mutex::new(Pace::new(PACE)));
     let server = Arc::new(server);
@@ -36,7 +47,7 @@ async fn running(idle: Duration) -> Running {
     let (udp_at, tcp_at) = (udp.local_addr().expect("bound"), tcp.local_addr().expect("bound"));
     tokio::spawn(server.clone().serve_udp(udp));
     tokio::spawn(server.clone().serve_tcp(tcp));
-    Running { server, udp: udp_at, tcp: tcp_at, _silent: silent, _resolv_conf: resolv_conf }
+    Running { server, udp: udp_at, tcp: tcp_at, _silent: silent }
 }
 
 fn question(name: &str, kind: RecordType) -> Vec<u8> {

@@ -10,6 +10,9 @@ const V1: [&str; 4] = ["cpu", "memory", "pids", "hugetlb"];
 /// Version 2: the controllers that are handed down to pods, where the kernel has them.
 const V2: [&str; 6] = ["cpuset", "cpu", "io", "memory", "hugetlb", "pids"];
 
+/// Version 1 shows no limit of memory as the most that its counter takes: this many bytes, down to a page.
+const UNLIMITED: u64 = i64::MAX as u64 / 4096 * 4096;
+
 /// A file of a cgroup that could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {value:?} to {}", path.display())]
@@ -49,6 +52,46 @@ impl Files {
         }
         let there = V1.into_iter().filter(|controller| self.root.join(controller).is_dir());
         there.map(|controller| (self.root.join(controller).join(path), vec![controller])).collect()
+    }
+
+    /// CPU and memory of a cgroup, as they are limited; `None` where there is no such cgroup.
+    pub fn read(&self, path: &str) -> Option<Limits> {
+        let path = path.trim_start_matches('/');
+        let text = |controller: &str, file: &str| {
+            let group = if self.v2 { self.root.join(path) } else { self.root.join(controller).join(path) };
+            fs::read_to_string(group.join(file)).ok().map(|text| text.trim().to_owned())
+        };
+        let number = |controller: &str, file: &str| text(controller, file)?.parse::<u64>().ok();
+        if self.v2 {
+            let cpu = text("cpu", "cpu.max")?;
+            let (quota, period) = cpu.split_once(' ')?;
+            return Some(Limits {
+                cpu_shares: text("cpu", "cpu.weight")
+                    .and_then(|weight| Some(shares_of(weight.parse().ok()?))),
+                cpu_quota: Some((quota.parse().unwrap_or(0), period.parse().ok()?)),
+                memory_max: number("memory", "memory.max"),
+                memory_min: number("memory", "memory.min").unwrap_or(0),
+                memory_low: number("memory", "memory.low").unwrap_or(0),
+                ..Limits::default()
+            });
+        }
+        let quota: i64 = text("cpu", "cpu.cfs_quota_us")?.parse().ok()?;
+        Some(Limits {
+            cpu_shares: text("cpu", "cpu.shares").and_then(|shares| shares.parse().ok()),
+            cpu_quota: Some((quota.max(0), text("cpu", "cpu.cfs_period_us")?.parse().ok()?)),
+            memory_max: number("memory", "memory.limit_in_bytes").filter(|limit| *limit < UNLIMITED),
+            ..Limits::default()
+        })
+    }
+
+    /// Bytes of memory in use in a cgroup and below it.
+    pub fn memory_in_use(&self, path: &str) -> Option<u64> {
+        let path = path.trim_start_matches('/');
+        let file = match self.v2 {
+            true => self.root.join(path).join("memory.current"),
+            false => self.root.join("memory").join(path).join("memory.usage_in_bytes"),
+        };
+        fs::read_to_string(file).ok()?.trim().parse().ok()
     }
 
     /// Of version 2.
@@ -157,6 +200,11 @@ fn version_two(limits: &Limits) -> Vec<(String, String)> {
 /// From 2..=262144 to 1..=10000 (KEP-2254).
 pub fn weight(shares: i64) -> i64 {
     1 + (shares.clamp(2, 262_144) - 2) * 9_999 / 262_142
+}
+
+/// From 1..=10000 back to 2..=262144; what is lost on the way makes no other weight.
+fn shares_of(weight: i64) -> i64 {
+    2 + (weight.clamp(1, 10_000) - 1) * 262_142 / 9_999
 }
 
 /// Writes what is not there already. A kernel that has no such file, as without swap or with fewer sizes of pages, has

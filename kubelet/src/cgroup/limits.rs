@@ -28,26 +28,6 @@ pub struct Limits {
     pub huge_pages: BTreeMap<String, u64>,
 }
 
-impl Limits {
-    /// What neither it nor the other goes beyond: while a pod's containers get theirs one by one.
-    pub fn or_more(&self, other: &Self) -> Self {
-        let more = |one: Option<u64>, other: Option<u64>| one.zip(other).map(|(one, other)| one.max(other));
-        let cpu_quota = match (self.cpu_quota, other.cpu_quota) {
-            (Some((one, period)), Some((other, same))) if one > 0 && other > 0 && period == same => {
-                Some((one.max(other), period))
-            }
-            (Some((_, period)), _) => Some((0, period)),
-            (None, other) => other,
-        };
-        Self {
-            cpu_quota,
-            memory_max: more(self.memory_max, other.memory_max),
-            pids_max: more(self.pids_max, other.pids_max),
-            ..self.clone()
-        }
-    }
-}
-
 /// What all pods of a node share.
 #[derive(Clone, Debug)]
 pub struct Policy {
@@ -214,17 +194,5 @@ mod tests {
         let class = of_class(QosClass::Burstable, [&guaranteed, &burstable, &burstable].into_iter(), &kernel);
         assert_eq!((class.cpu_shares, class.memory_low), (Some(614), 64 << 20));
         assert_eq!(of_class(QosClass::BestEffort, [&burstable].into_iter(), &kernel).cpu_shares, Some(2));
-    }
-
-    #[test]
-    fn while_containers_are_resized_the_greater_limit_holds() {
-        let limits = |memory: Option<u64>, quota: i64| Limits {
-            memory_max: memory,
-            cpu_quota: Some((quota, 100)),
-            ..Limits::default()
-        };
-        assert_eq!(limits(Some(1), 5).or_more(&limits(Some(2), 4)), limits(Some(2), 5));
-        assert_eq!(limits(Some(1), 5).or_more(&limits(None, 0)), limits(None, 0));
-        assert_eq!(limits(None, 0).or_more(&limits(Some(1), 5)), limits(None, 0));
     }
 }

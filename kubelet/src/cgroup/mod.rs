@@ -126,13 +126,36 @@ impl PodCgroups {
         Ok(())
     }
 
-    /// Limits the pod so that its containers may have what they have or what they are about to be told.
-    pub async fn raise(&self, runtime: &dyn Runtime, pod: &Pod) -> Result<(), CgroupsError> {
+    /// What the pod is to be limited to.
+    pub fn wanted(&self, pod: &Pod) -> Limits {
+        limits::of_pod(pod, &self.policy)
+    }
+
+    /// What the pod is limited to now: as it was told last, or by an earlier process. Of that only CPU and memory are
+    /// read.
+    pub async fn current(&self, runtime: &dyn Runtime, pod: &Pod) -> Result<Limits, CgroupsError> {
         let names = self.ready(runtime).await?;
-        let wanted = limits::of_pod(pod, &self.policy);
-        let before = self.known.lock().get(pod.metadata.uid.as_deref().unwrap_or_default()).cloned();
-        let limits = before.map_or_else(|| wanted.clone(), |before| wanted.or_more(&before));
-        self.set_at(names, &names.pod(pod), &limits).await
+        let known = self.known.lock().get(pod.metadata.uid.as_deref().unwrap_or_default()).cloned();
+        if let Some(limits) = known {
+            return Ok(limits);
+        }
+        let (files, path) = (self.files.clone(), names.pod(pod));
+        let read = reading("a pod's cgroup", move || files.read(&path)).await;
+        Ok(read.flatten().unwrap_or_default())
+    }
+
+    /// Limits the pod while its containers are resized.
+    pub async fn limit(&self, runtime: &dyn Runtime, pod: &Pod, limits: Limits) -> Result<(), CgroupsError> {
+        let names = self.ready(runtime).await?;
+        self.set_at(names, &names.pod(pod), &limits).await?;
+        self.known.lock().insert(pod.metadata.uid.clone().unwrap_or_default(), limits);
+        Ok(())
+    }
+
+    /// Bytes that the pod's processes use, with what the kernel could drop; `None` where the kernel does not say.
+    pub async fn memory_in_use(&self, pod: &Pod) -> Option<u64> {
+        let (files, path) = (self.files.clone(), self.names().pod(pod));
+        reading("a pod's memory", move || files.memory_in_use(&path)).await.flatten()
     }
 
     /// Weighs a class by what its pods ask for, and forgets pods that are gone.

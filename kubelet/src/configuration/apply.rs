@@ -9,6 +9,7 @@ use super::node::Registration;
 use super::port::PortSettings;
 use super::reader::Reader;
 use super::reserved::Reserved;
+use super::shutdown::ShutdownSettings;
 use super::static_pods::StaticPods;
 use crate::config::{Config, EvictionConfiguration, EvictionSettings, NodeConfiguration, NodeSettings};
 use crate::eviction::signal::Signal;
@@ -36,6 +37,7 @@ impl Config {
         self.images = ImageSettings::read(&mut reader);
         self.reserved = Reserved::read(&mut reader);
         self.kernel = KernelSettings::read(&mut reader);
+        self.shutdown = ShutdownSettings::read(&mut reader);
         self.events = pace(&mut reader);
         self.max_restart_period = restart_period(&mut reader);
         match EvictionSettings::read(&eviction(&mut reader)) {
@@ -109,6 +111,7 @@ impl Config {
         self.images.show(&mut all);
         self.reserved.show(&mut all);
         self.kernel.show(&mut all);
+        self.shutdown.show(&mut all);
         for part in [json!(self.eviction.configuration()), json!(self.node.configuration())] {
             if let Value::Object(part) = part {
                 all.extend(part);

@@ -20,7 +20,6 @@ use Becomes::{Anew, Live, Only};
 const NO_NUMA: &str = "CPUs, memory and devices are not placed by NUMA node";
 const NO_PROFILER: &str = "there is no profiler";
 const OWN_TLS: &str = "the port speaks TLS 1.2 and 1.3 with the suites and curves of rustls";
-const NO_SHUTDOWN: &str = "pods are not ended before the machine is shut down; drain the node first";
 
 /// By name, in upstream's order.
 pub const FIELDS: &[(&str, Becomes)] = &[
@@ -153,9 +152,9 @@ pub const FIELDS: &[(&str, Becomes)] = &[
     ("logging", Only(&[], "the log is as -v and RUST_LOG want it")),
     ("enableSystemLogHandler", Anew),
     ("enableSystemLogQuery", Only(&["false"], "the machine's journal is not searched for clients")),
-    ("shutdownGracePeriod", Only(&[], NO_SHUTDOWN)),
-    ("shutdownGracePeriodCriticalPods", Only(&[], NO_SHUTDOWN)),
-    ("shutdownGracePeriodByPodPriority", Only(&[], NO_SHUTDOWN)),
+    ("shutdownGracePeriod", Anew),
+    ("shutdownGracePeriodCriticalPods", Anew),
+    ("shutdownGracePeriodByPodPriority", Anew),
     ("crashLoopBackOff", Anew),
     ("reservedMemory", Only(&[], NO_NUMA)),
     ("enableProfilingHandler", Only(&["false"], NO_PROFILER)),

@@ -16,6 +16,7 @@ pub mod node;
 pub mod port;
 mod reader;
 pub mod reserved;
+pub mod shutdown;
 pub mod static_pods;
 
 #[cfg(test)]

@@ -125,6 +125,13 @@ fn chosen() -> Vec<(&'static str, Value, Value)> {
     let soft = json!({ "memory.available": "2Gi" });
     let patience = json!({ "memory.available": "1m30s" });
     all.extend([
+        ("shutdownGracePeriod", json!("30s"), json!({ "shutdownGracePeriodCriticalPods": "10s" })),
+        ("shutdownGracePeriodCriticalPods", json!("10s"), json!({ "shutdownGracePeriod": "30s" })),
+        (
+            "shutdownGracePeriodByPodPriority",
+            json!([{ "priority": 0, "shutdownGracePeriodSeconds": 20 }, { "priority": 9, "shutdownGracePeriodSeconds": 5 }]),
+            json!({}),
+        ),
         ("tlsCertFile", json!("/c"), json!({ "tlsPrivateKeyFile": "/k" })),
         ("tlsPrivateKeyFile", json!("/k"), json!({ "tlsCertFile": "/c" })),
         (

@@ -2,6 +2,7 @@
 
 use crate::cri::api;
 use crate::pod::qos;
+use crate::pod::resize::effective;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::HashMap;
 
@@ -52,7 +53,11 @@ pub fn quota(milli_cpu: i64, period: i64) -> i64 {
     if milli_cpu == 0 { 0 } else { (milli_cpu.saturating_mul(period) / 1000).max(MIN_QUOTA) }
 }
 
+/// What a container of the pod is started with. Where it has no limit of its own, its pod's is its.
 pub fn linux(pod: &Pod, container: &Container, node: NodeResources) -> api::LinuxContainerResources {
+    let own = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+    let all = effective(container.resources.as_ref(), own);
+    let container = &Container { resources: Some(all), ..container.clone() };
     let cpu = |limits| qos::amount(container, limits, "cpu").milli();
     let (request, limit) = (cpu(false), cpu(true));
     let memory = qos::amount(container, true, "memory").units();

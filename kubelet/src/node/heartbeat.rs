@@ -9,6 +9,7 @@ use crate::eviction::monitor::Monitor;
 use crate::eviction::settings::Rule;
 use crate::kubelet::Kubelet;
 use crate::pod::publisher::now;
+use crate::shutdown;
 use coracle_api::well_known;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -65,13 +66,16 @@ pub async fn run(
         due,
     };
     let work = async {
+        if config.standalone {
+            return heart.look_for_ever().await;
+        }
         heart.register().await;
         let lease = renew_for_ever(client.clone(), config.clone(), own.subscribe(), heart.node.clone());
         let alive = Box::pin(async {
             heart.first_beat().await;
             futures::future::join(heart.beat(), own::follow(client, &config.node_name, &own)).await
         });
-        futures::future::join(lease, alive).await
+        futures::future::join(lease, alive).await;
     };
     Box::pin(stop.run_until_cancelled(work)).await;
 }
@@ -111,7 +115,11 @@ impl Heart {
 
     /// What the node is to say now.
     async fn look(&mut self) -> NodeStatus {
-        let runtime = self.runtime.look().await;
+        let mut runtime = self.runtime.look().await;
+        if *self.kubelet.shutting_down.borrow() {
+            let before = runtime.trouble.take().map(|trouble| format!("{trouble}, ")).unwrap_or_default();
+            runtime.trouble = Some(before + shutdown::TROUBLE);
+        }
         let found = self.monitor.look(&self.kubelet.observer.look().await, Instant::now());
         self.tell(found.due);
         let old = self.node.status.clone().unwrap_or_default();
@@ -171,6 +179,7 @@ impl Heart {
 
     async fn beat(&mut self) {
         let mut changes = self.own.subscribe();
+        let mut shutting_down = self.kubelet.shutting_down.subscribe();
         let mut pause = self.pause();
         loop {
             // What others have written comes at once, so that a resource they gave the node can be used. What this task
@@ -187,6 +196,8 @@ impl Heart {
                 },
                 // What is told late could be detached while it is in use.
                 () = kubelet.volumes.in_use_changed() => None,
+                // The kubelet, which tells, lives as long as this task.
+                Ok(()) = shutting_down.changed() => None,
             };
             if let Some(node) = newer {
                 self.node = Node::clone(&node);
@@ -197,6 +208,14 @@ impl Heart {
                 tracing::warn!(%error, "node status not written, trying again");
                 pause = RETRY;
             }
+        }
+    }
+
+    /// Nobody is told, but pods have to go when the node is short of something.
+    async fn look_for_ever(&mut self) {
+        loop {
+            self.look().await;
+            tokio::time::sleep(self.pause()).await;
         }
     }
 

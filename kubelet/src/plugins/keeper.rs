@@ -17,7 +17,21 @@ const MEASURE: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 8;
 
 pub(super) async fn run(kubelet: Arc<Kubelet>) {
-    tokio::join!(unstage(&kubelet), measure(&kubelet));
+    tokio::join!(unstage(&kubelet), measure(&kubelet), attached(&kubelet));
+}
+
+/// Tells who waits for an attachment what the Node says of it.
+async fn attached(kubelet: &Kubelet) {
+    let mut own = kubelet.own.clone();
+    loop {
+        let node = own.borrow_and_update().clone();
+        let status = node.as_ref().and_then(|node| node.status.as_ref());
+        let volumes = status.and_then(|status| status.volumes_attached.as_ref());
+        kubelet.volumes.note_attached(volumes.into_iter().flatten().map(|volume| &volume.name));
+        if own.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
 }
 
 async fn unstage(kubelet: &Kubelet) {

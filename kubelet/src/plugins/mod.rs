@@ -11,6 +11,7 @@ mod registrar;
 
 use crate::kubelet::Kubelet;
 use crate::static_pods::Watch;
+use coracle_storage::volumes::LinuxMounter;
 use registrar::Registrar;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +23,16 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Registers plugins and looks after their volumes until `stop`.
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     let work = async {
-        tokio::join!(follow(kubelet.clone()), keeper::run(kubelet.clone()));
+        tokio::join!(follow(kubelet.clone()), keeper::run(kubelet.clone()), Box::pin(local_path(&kubelet)));
     };
     stop.run_until_cancelled(work).await;
+}
+
+/// Makes and removes the local-path volumes of this node as its Node asks for it.
+async fn local_path(kubelet: &Kubelet) {
+    let root = kubelet.config.data_dir.join("local-path");
+    let (client, node) = (kubelet.client.clone(), kubelet.own.clone());
+    coracle_storage::serve_local_path(client, node, root, Arc::new(LinuxMounter)).await;
 }
 
 async fn follow(kubelet: Arc<Kubelet>) {

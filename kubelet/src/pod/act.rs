@@ -44,7 +44,7 @@ impl Worker {
                 let stopped = self.stop(&id, &name, grace).await;
                 self.note_change(stopped, "stop the container");
             }
-            Step::Resize { id, name } => self.resize(&id, &name).await,
+            Step::Resize => self.resize().await,
         }
     }
 
@@ -215,7 +215,11 @@ impl Worker {
             Err(message) => Err(message),
         };
         match made {
-            Ok(()) => self.volume_failures = 0,
+            Ok(()) => {
+                self.volume_failures = 0;
+                let kept = self.memory.resizes.placed();
+                self.warn_unless(kept);
+            }
             Err(message) => {
                 counted::add(Counted::StartedPodsErrors);
                 let text = format!("Failed to create pod sandbox: {message}");
@@ -276,6 +280,8 @@ impl Worker {
             Ok(id) => {
                 self.memory.waiting.remove(name);
                 self.memory.retry_at.remove(name);
+                let kept = self.memory.resizes.started(&id, &spec);
+                self.warn_unless(kept);
                 self.link_log(name, &id, attempt);
                 self.post_start(&spec, &id).await;
             }

@@ -24,6 +24,8 @@ impl Eviction {
     pub const EVICTED: &str = "Evicted";
     /// For a critical pod.
     pub const PREEMPTING: &str = "Preempting";
+    /// For the end of the machine.
+    pub const TERMINATED: &str = "Terminated";
 
     /// What a kubelet before this one began: its pod has not ended yet, and its status says why it is to. Who was evicted
     /// has at most `most`, for how long he was given is not written anywhere.
@@ -32,6 +34,7 @@ impl Eviction {
         let (reason, grace) = match status.reason.as_deref()? {
             Self::EVICTED => (Self::EVICTED, Some(most.min(own_grace(pod.spec.as_ref())))),
             Self::PREEMPTING => (Self::PREEMPTING, None),
+            Self::TERMINATED => (Self::TERMINATED, Some(most.min(own_grace(pod.spec.as_ref())))),
             _ => return None,
         };
         let said = |kind: &str, why: &str| {

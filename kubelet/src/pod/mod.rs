@@ -17,6 +17,8 @@ pub mod publisher;
 pub mod qos;
 pub mod resize;
 mod resize_act;
+pub mod resize_order;
+pub mod room;
 mod start;
 pub mod status;
 pub mod stubborn;

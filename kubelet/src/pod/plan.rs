@@ -52,6 +52,8 @@ pub struct Memory {
     /// that exit is the container's last one.
     pub again: HashSet<String>,
     pub resizes: Resizes,
+    /// Not before this a resize that failed is tried again.
+    pub resize_retry_at: Option<Instant>,
 }
 
 impl Memory {
@@ -148,11 +150,8 @@ pub enum Step {
         name: String,
         message: String,
     },
-    /// Tell the runtime what was granted to a running container.
-    Resize {
-        id: String,
-        name: String,
-    },
+    /// Tell the runtime and the pod's own cgroup what was granted.
+    Resize,
 }
 
 /// An ephemeral container as an ordinary one: the two types have the same fields but for the target.
@@ -225,7 +224,7 @@ struct Scan<'a> {
 
 impl Scan<'_> {
     fn run(mut self) -> Step {
-        if let Some(step) = self.stop_marked() {
+        if let Some(step) = self.stop_marked().or_else(|| self.stop_resized()) {
             return step;
         }
         match self.init() {
@@ -237,6 +236,9 @@ impl Scan<'_> {
             if let Some(step) = self.app(container) {
                 return step;
             }
+        }
+        if let Some(step) = self.resize_pod() {
+            return step;
         }
         for container in self.spec.ephemeral_containers.iter().flatten() {
             if self.view.observed.latest(&container.name).is_none()
@@ -254,6 +256,14 @@ impl Scan<'_> {
         let marked = observed.running().find(|c| memory.again.contains(&c.id))?;
         let message = format!("Container {} will be restarted with all others of its pod", marked.name);
         Some(Step::Kill { id: marked.id.clone(), name: marked.name.clone(), message })
+    }
+
+    /// A container that takes what was granted only when it starts. What it gives up must be free before others get it.
+    fn stop_resized(&self) -> Option<Step> {
+        let (observed, memory) = (self.view.observed, self.view.memory);
+        let resized = memory.resizes.restarts(self.view.pod, observed).into_iter().next()?;
+        let message = format!("Container {} resize requires restart", resized.name);
+        Some(Step::Kill { id: resized.id.clone(), name: resized.name.clone(), message })
     }
 
     /// Whether the container stays as it is.
@@ -337,19 +347,23 @@ impl Scan<'_> {
     }
 
     fn resize(&mut self, wanted: &Container, running: &observed::Container) -> Option<Step> {
-        let (id, name) = (running.id.clone(), wanted.name.clone());
-        match self.view.memory.resizes.due(wanted, running)? {
-            Due::Restart => {
-                let message = format!("Container {name} resize requires restart");
-                Some(Step::Kill { id, name, message })
+        let due = self.view.memory.resizes.due(wanted, running)?;
+        if due == Due::InPlace { self.resize_unless_too_soon() } else { None }
+    }
+
+    /// The pod's own cgroup, where that is all that is left to do, or has to be done before a container starts.
+    fn resize_pod(&mut self) -> Option<Step> {
+        if self.view.memory.resizes.is_pod_due() { self.resize_unless_too_soon() } else { None }
+    }
+
+    fn resize_unless_too_soon(&mut self) -> Option<Step> {
+        let now = self.view.now;
+        match self.view.memory.resize_retry_at.filter(|at| *at > now) {
+            None => Some(Step::Resize),
+            Some(at) => {
+                self.wake_in(at - now);
+                None
             }
-            Due::InPlace => match self.retry_in(&name) {
-                None => Some(Step::Resize { id, name }),
-                Some(left) => {
-                    self.wake_in(left);
-                    None
-                }
-            },
         }
     }
 
@@ -378,6 +392,9 @@ impl Scan<'_> {
 
     /// Starts the container unless a back-off runs.
     fn start(&mut self, kind: Kind, name: &str, exited: Option<&observed::Container>) -> Option<Step> {
+        if let Some(step) = self.resize_pod() {
+            return Some(step);
+        }
         let (memory, now) = (self.view.memory, self.view.now);
         let crash = exited.and_then(|c| {
             let seen = memory.exits.get(&c.id).copied().unwrap_or(now);

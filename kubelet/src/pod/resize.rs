@@ -1,44 +1,27 @@
-//! CPU and memory of a pod that runs already: what its spec wants, what the node has granted, and what the runtime was
-//! told (<https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/>).
+//! CPU and memory of a pod that runs already: what its spec wants, what the node has granted, and what the runtime and the
+//! pod's own cgroup were told (<https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/> and
+//! <https://kubernetes.io/docs/tasks/configure-pod-container/resize-pod-resources/>).
 //!
 //! The pod that a worker works on carries what was granted; what is wanted beyond it waits in a condition. What a running
-//! container was told last survives a restart of this process: in an annotation of the container, and in a file once it
-//! was told something else.
+//! container was told last survives a restart of this process: in an annotation of the container, and in a file of the
+//! pod once it was told something else.
 
-use super::ending::is_over;
 use super::observed::{self, Observed};
 use super::plan::is_sidecar;
 use super::qos::amount_of;
+use super::resize_order::Resized;
+use super::room::Pending;
 use coracle_api::Quantity;
 use coracle_api::pod::{self, Counted};
-use coracle_storage::volumes::downward::Allocatable;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What can be changed while a container runs.
-const RESIZABLE: [&str; 2] = ["cpu", "memory"];
-
-/// Why what is wanted is not granted; the text is the condition's message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pending {
-    /// There is no room now.
-    Deferred(String),
-    /// The node will never have room.
-    Infeasible(String),
-}
-
-impl Pending {
-    /// The condition's reason and message.
-    pub fn words(&self) -> (&'static str, &str) {
-        match self {
-            Self::Deferred(message) => ("Deferred", message),
-            Self::Infeasible(message) => ("Infeasible", message),
-        }
-    }
-}
+pub const RESIZABLE: [&str; 2] = ["cpu", "memory"];
 
 /// How a running container comes to what was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,16 +31,57 @@ pub enum Due {
     Restart,
 }
 
+/// A pod's resources at one time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Snapshot {
+    /// Of the object that wanted them.
+    generation: Option<i64>,
+    /// The pod's own.
+    pod: Option<ResourceRequirements>,
+    /// By container name.
+    containers: BTreeMap<String, ResourceRequirements>,
+}
+
+impl Snapshot {
+    fn of(pod: &Pod) -> Self {
+        let containers = resizable(pod).map(|c| (c.name.clone(), c.resources.clone().unwrap_or_default()));
+        Self { generation: pod.metadata.generation, pod: own(pod).cloned(), containers: containers.collect() }
+    }
+
+    fn differs(&self, other: &Self) -> bool {
+        let of = |all: &Self, name: &String| all.containers.get(name).cloned();
+        let mut names = self.containers.keys().chain(other.containers.keys());
+        !difference(self.pod.as_ref(), other.pod.as_ref()).is_empty()
+            || names.any(|name| !difference(of(self, name).as_ref(), of(other, name).as_ref()).is_empty())
+    }
+}
+
+/// What a running container was told: its own resources, and those of its pod, whose limits it has where it has none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Told {
+    own: ResourceRequirements,
+    pod: Option<ResourceRequirements>,
+}
+
+/// What outlives this process.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Noted {
+    granted: Option<Snapshot>,
+    /// What the pod's own cgroup is made for.
+    placed: Option<Snapshot>,
+    /// By container id: only of those that were told something after their start, or lie in a pod with limits of its own.
+    told: BTreeMap<String, Told>,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Resizes {
-    /// By container name.
-    granted: BTreeMap<String, ResourceRequirements>,
-    /// By container id: only of those that were told something after their start.
-    told: BTreeMap<String, ResourceRequirements>,
-    /// Keeps `told`.
+    noted: Noted,
+    /// Keeps `noted`.
     file: PathBuf,
     pub pending: Option<Pending>,
-    /// Why the runtime refused the last attempt.
+    /// Why the last attempt failed.
     pub error: Option<String>,
 }
 
@@ -67,68 +91,134 @@ fn resizable(pod: &Pod) -> impl Iterator<Item = &Container> {
     spec.flat_map(|s| s.containers.iter().chain(s.init_containers.iter().flatten().filter(|c| is_sidecar(c))))
 }
 
+/// The resources of the pod as a whole.
+fn own(pod: &Pod) -> Option<&ResourceRequirements> {
+    pod.spec.as_ref()?.resources.as_ref()
+}
+
 /// The resources of which two differ.
 fn difference(one: Option<&ResourceRequirements>, other: Option<&ResourceRequirements>) -> Vec<&'static str> {
     let same = |limits, resource| amount_of(one, limits, resource) == amount_of(other, limits, resource);
     RESIZABLE.into_iter().filter(|resource| !same(false, resource) || !same(true, resource)).collect()
 }
 
+/// What a container has: where it has no limit of its own, that of its pod (KEP-2837).
+pub fn effective(
+    own: Option<&ResourceRequirements>,
+    pod: Option<&ResourceRequirements>,
+) -> ResourceRequirements {
+    let mut all = own.cloned().unwrap_or_default();
+    for resource in RESIZABLE {
+        let limit = pod.and_then(|pod| pod.limits.as_ref()?.get(resource));
+        if let Some(limit) = limit.filter(|_| amount_of(own, true, resource).is_zero()) {
+            all.limits.get_or_insert_default().insert(resource.to_owned(), limit.clone());
+        }
+    }
+    all
+}
+
+/// `base` with one resource as `from` has it.
+pub fn with(
+    base: &ResourceRequirements,
+    from: &ResourceRequirements,
+    resource: &str,
+) -> ResourceRequirements {
+    let mut all = base.clone();
+    for (to, from) in [(&mut all.requests, &from.requests), (&mut all.limits, &from.limits)] {
+        match from.as_ref().and_then(|amounts| amounts.get(resource)) {
+            Some(amount) => drop(to.get_or_insert_default().insert(resource.to_owned(), amount.clone())),
+            None => drop(to.as_mut().and_then(|amounts| amounts.remove(resource))),
+        }
+    }
+    all
+}
+
 impl Resizes {
     /// `directory` is the pod's own; what an earlier process left there counts.
     pub fn load(directory: &Path) -> Self {
         let file = directory.join("resized.json");
-        let told = std::fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        Self { told: told.unwrap_or_default(), file, ..Self::default() }
+        let noted = std::fs::read(&file).ok().and_then(|text| read(&text)).unwrap_or_default();
+        Self { noted, file, ..Self::default() }
     }
 
-    /// A container that is new here has what it was started with, or what its spec says if it does not run.
+    /// A pod that is new here has what its containers were started with, or what its spec says where they do not run.
     pub fn meet(&mut self, pod: &Pod, observed: &Observed) {
-        for container in resizable(pod).filter(|c| !self.granted.contains_key(&c.name)).collect::<Vec<_>>() {
-            let running = observed.running().find(|seen| seen.name == container.name);
-            let told = running.and_then(|seen| self.told(seen));
-            let granted = told.or(container.resources.as_ref()).cloned().unwrap_or_default();
-            self.granted.insert(container.name.clone(), granted);
+        if self.noted.granted.is_some() {
+            return;
         }
+        let mut granted = Snapshot::of(pod);
+        for (name, resources) in &mut granted.containers {
+            let running = observed.running().find(|seen| seen.name == *name);
+            if let Some(told) = running.and_then(|seen| self.told(seen)) {
+                *resources = told.own;
+            }
+        }
+        self.noted.placed.get_or_insert_with(|| granted.clone());
+        self.noted.granted = Some(granted);
     }
 
     /// Whether the pod wants something else than was granted.
     pub fn wants_more(&self, pod: &Pod) -> bool {
-        resizable(pod).any(|c| {
-            let granted = self.granted.get(&c.name);
-            granted.is_some() && !difference(c.resources.as_ref(), granted).is_empty()
-        })
+        self.noted.granted.as_ref().is_some_and(|granted| granted.differs(&Snapshot::of(pod)))
     }
 
-    pub fn grant(&mut self, pod: &Pod) {
+    /// The error is about the file: what is granted is granted all the same.
+    pub fn grant(&mut self, pod: &Pod) -> io::Result<()> {
         self.pending = None;
         self.error = None;
-        for container in resizable(pod) {
-            self.granted.insert(container.name.clone(), container.resources.clone().unwrap_or_default());
-        }
+        self.noted.granted = Some(Snapshot::of(pod));
+        self.keep()
+    }
+
+    /// Of the object that wanted what was granted last.
+    pub fn generation(&self) -> Option<i64> {
+        self.noted.granted.as_ref()?.generation
     }
 
     /// The pod with what was granted in place of what it wants.
     pub fn applied(&self, pod: &Arc<Pod>) -> Arc<Pod> {
-        if !self.wants_more(pod) {
+        let Some(granted) = self.noted.granted.as_ref().filter(|_| self.wants_more(pod)) else {
             return pod.clone();
-        }
+        };
         let mut applied = Pod::clone(pod);
         let spec = applied.spec.get_or_insert_default();
+        spec.resources.clone_from(&granted.pod);
         let sidecars = spec.init_containers.iter_mut().flatten().filter(|c| is_sidecar(c));
         for container in spec.containers.iter_mut().chain(sidecars) {
-            container.resources = self.granted.get(&container.name).cloned().or(container.resources.take());
+            let own = granted.containers.get(&container.name).cloned();
+            container.resources = own.or(container.resources.take());
         }
         Arc::new(applied)
     }
 
     /// What a running container was told; `None` where nobody noted it.
-    fn told<'a>(&'a self, running: &'a observed::Container) -> Option<&'a ResourceRequirements> {
-        self.told.get(&running.id).or(running.resources.as_ref())
+    fn told(&self, running: &observed::Container) -> Option<Told> {
+        let noted = self.noted.told.get(&running.id).cloned();
+        noted.or_else(|| {
+            let pod = self.noted.placed.as_ref().and_then(|placed| placed.pod.clone());
+            Some(Told { own: running.resources.clone()?, pod })
+        })
     }
 
-    /// What `wanted`, a container of the pod as granted, still has to be told.
+    fn of_pod(&self) -> Option<&ResourceRequirements> {
+        self.noted.granted.as_ref()?.pod.as_ref()
+    }
+
+    /// A running container as it was told and as it is wanted, a container of the pod as granted.
+    fn resized(&self, wanted: &Container, running: &observed::Container) -> Option<Resized> {
+        let told = self.told(running)?;
+        Some(Resized {
+            id: running.id.clone(),
+            name: wanted.name.clone(),
+            told: effective(Some(&told.own), told.pod.as_ref()),
+            wanted: effective(wanted.resources.as_ref(), self.of_pod()),
+        })
+    }
+
+    /// How `wanted`, a container of the pod as granted, still has to be told something.
     pub fn due(&self, wanted: &Container, running: &observed::Container) -> Option<Due> {
-        let changed = difference(wanted.resources.as_ref(), Some(self.told(running)?));
+        let resized = self.resized(wanted, running)?;
+        let changed = difference(Some(&resized.wanted), Some(&resized.told));
         let restarts = |resource: &&str| {
             let mut policies = wanted.resize_policy.iter().flatten();
             policies.any(|p| p.resource_name == **resource && p.restart_policy == "RestartContainer")
@@ -140,33 +230,107 @@ impl Resizes {
         }
     }
 
-    /// Whether a container of the pod as granted runs with something else.
+    /// Whether the pod's own cgroup is not made for what was granted.
+    pub fn is_pod_due(&self) -> bool {
+        let (granted, placed) = (&self.noted.granted, &self.noted.placed);
+        granted.as_ref().zip(placed.as_ref()).is_some_and(|(granted, placed)| granted.differs(placed))
+    }
+
+    /// The running containers that are told in place; `pod` is the pod as granted.
+    pub fn unfinished(&self, pod: &Pod, observed: &Observed) -> Vec<Resized> {
+        let due = |wanted| {
+            let running = running(observed, wanted)?;
+            self.due(wanted, running).filter(|due| *due == Due::InPlace)?;
+            self.resized(wanted, running)
+        };
+        resizable(pod).filter_map(due).collect()
+    }
+
+    /// The running containers that end so that they start with what was granted.
+    pub fn restarts<'a>(&self, pod: &'a Pod, observed: &'a Observed) -> Vec<&'a observed::Container> {
+        let due =
+            |wanted| running(observed, wanted).filter(|seen| self.due(wanted, seen) == Some(Due::Restart));
+        resizable(pod).filter_map(due).collect()
+    }
+
+    /// Whether the pod as granted runs with something else.
     pub fn in_progress(&self, pod: &Pod, observed: &Observed) -> bool {
-        resizable(pod).any(|c| {
-            let running = observed.latest(&c.name).filter(|seen| seen.state == observed::State::Running);
-            running.is_some_and(|seen| self.due(c, seen).is_some())
-        })
+        let due = |wanted| running(observed, wanted).is_some_and(|seen| self.due(wanted, seen).is_some());
+        self.is_pod_due() || resizable(pod).any(due)
     }
 
     /// What the status shows as a container's resources.
     pub fn shown(&self, spec: &Container, running: Option<&observed::Container>) -> ResourceRequirements {
         let due = running.filter(|seen| self.due(spec, seen).is_some());
-        due.and_then(|seen| self.told(seen)).or(spec.resources.as_ref()).cloned().unwrap_or_default()
+        let told = due.and_then(|seen| self.told(seen)).map(|told| told.own);
+        told.or(spec.resources.clone()).unwrap_or_default()
     }
 
-    /// Notes what the runtime took. The error is about the file.
-    pub fn done(&mut self, id: &str, resources: ResourceRequirements) -> std::io::Result<()> {
+    /// What the status shows as the pod's own; `None` where it has none.
+    pub fn shown_of_pod(&self, pod: &Pod) -> Option<ResourceRequirements> {
+        let wanted = own(pod)?;
+        let placed = self.noted.placed.as_ref().and_then(|placed| placed.pod.clone());
+        Some(placed.unwrap_or_else(|| wanted.clone()))
+    }
+
+    /// Notes that a container was told one resource of `wanted`. The error is about the file.
+    pub fn done(
+        &mut self,
+        wanted: &Container,
+        running: &observed::Container,
+        resource: &str,
+    ) -> io::Result<()> {
+        let before = self.told(running).unwrap_or_default();
+        let nothing = ResourceRequirements::default();
+        let own = with(&before.own, wanted.resources.as_ref().unwrap_or(&nothing), resource);
+        let pod = self.of_pod().map(|pod| with(before.pod.as_ref().unwrap_or(&nothing), pod, resource));
+        self.noted.told.insert(running.id.clone(), Told { own, pod });
+        self.keep()
+    }
+
+    /// Notes with what a container starts where its annotation does not say all of it. The error is about the file.
+    pub fn started(&mut self, id: &str, spec: &Container) -> io::Result<()> {
+        let Some(pod) = self.of_pod().cloned() else { return Ok(()) };
+        let own = spec.resources.clone().unwrap_or_default();
+        self.noted.told.insert(id.to_owned(), Told { own, pod: Some(pod) });
+        self.keep()
+    }
+
+    /// Notes that the pod's own cgroup is made for what was granted. The error is about the file.
+    pub fn placed(&mut self) -> io::Result<()> {
         self.error = None;
-        self.told.insert(id.to_owned(), resources);
-        let text = serde_json::to_vec(&self.told)?;
+        let changed = self.is_pod_due() || self.of_pod().is_some();
+        self.noted.placed.clone_from(&self.noted.granted);
+        if changed { self.keep() } else { Ok(()) }
+    }
+
+    fn keep(&self) -> io::Result<()> {
+        let text = serde_json::to_vec(&self.noted)?;
+        if let Some(directory) = self.file.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
         let new = self.file.with_extension("new");
         std::fs::write(&new, text)?;
         std::fs::rename(new, &self.file)
     }
 
     pub fn retain(&mut self, there: impl Fn(&String) -> bool) {
-        self.told.retain(|id, _| there(id));
+        self.noted.told.retain(|id, _| there(id));
     }
+}
+
+/// Earlier versions noted containers alone.
+fn read(text: &[u8]) -> Option<Noted> {
+    let containers = || {
+        let all: BTreeMap<String, ResourceRequirements> = serde_json::from_slice(text).ok()?;
+        let told = all.into_iter().map(|(id, own)| (id, Told { own, pod: None })).collect();
+        Some(Noted { told, ..Noted::default() })
+    };
+    serde_json::from_slice(text).ok().or_else(containers)
+}
+
+fn running<'a>(observed: &'a Observed, wanted: &Container) -> Option<&'a observed::Container> {
+    observed.latest(&wanted.name).filter(|seen| seen.state == observed::State::Running)
 }
 
 /// What the pod requests, as the scheduler counts it: by its spec, which holds what the node has granted.
@@ -181,42 +345,36 @@ pub fn limits(pod: &Pod, resource: &str) -> Quantity {
     pod::limits(pod, counted).get(resource).unwrap_or_default()
 }
 
-/// Whether the node has room for `pod` beside the others, which carry what they were granted.
-pub fn room<'p>(pod: &Pod, others: impl Iterator<Item = &'p Pod>, node: &Allocatable) -> Result<(), Pending> {
-    let others: Vec<&Pod> = others.filter(|p| !is_over(p)).collect();
-    // CPU counts in thousandths, memory in bytes.
-    let amounts = |pod: &Pod| [requests(pod, "cpu").milli(), requests(pod, "memory").units()];
-    let wanted = amounts(pod);
-    let capacity = [node.cpu_millis, node.memory_bytes];
-    for (index, resource) in RESIZABLE.into_iter().enumerate().rev() {
-        let (wanted, capacity) = (wanted[index], capacity[index]);
-        if wanted > capacity {
-            return Err(Pending::Infeasible(format!(
-                "Node didn't have enough capacity: {resource}, requested: {wanted}, capacity: {capacity}"
-            )));
-        }
-    }
-    for (index, resource) in RESIZABLE.into_iter().enumerate() {
-        let used = others.iter().map(|p| amounts(p)[index]).fold(0, i64::saturating_add);
-        let (wanted, capacity) = (wanted[index], capacity[index]);
-        if wanted > 0 && used.saturating_add(wanted) > capacity {
-            return Err(Pending::Deferred(format!(
-                "Node didn't have enough resource: {resource}, requested: {wanted}, used: {used}, capacity: {capacity}"
-            )));
-        }
-    }
-    Ok(())
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Description<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resources: Option<&'a ResourceRequirements>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    init_containers: Vec<OfContainer<'a>>,
+    containers: Vec<OfContainer<'a>>,
+    generation: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct OfContainer<'a> {
+    name: &'a str,
+    resources: ResourceRequirements,
 }
 
 /// What events say: the resources and the generation, as JSON.
 pub fn description(pod: &Pod, error: Option<&str>) -> String {
-    let containers: Vec<_> =
-        resizable(pod).map(|c| json!({ "name": c.name, "resources": c.resources })).collect();
-    let mut text = json!({ "containers": containers, "generation": pod.metadata.generation });
-    if let Some(error) = error {
-        text["error"] = error.into();
+    let of = |c: &'_ Container| c.resources.clone().unwrap_or_default();
+    let (mut containers, mut init_containers) = (Vec::new(), Vec::new());
+    for container in resizable(pod) {
+        let list = if is_sidecar(container) { &mut init_containers } else { &mut containers };
+        list.push(OfContainer { name: &container.name, resources: of(container) });
     }
-    text.to_string()
+    let generation = pod.metadata.generation.unwrap_or_default();
+    let all = Description { resources: own(pod), init_containers, containers, generation, error };
+    serde_json::to_string(&all).unwrap_or_default()
 }
 
 #[cfg(test)]

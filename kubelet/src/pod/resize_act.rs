@@ -1,16 +1,21 @@
 //! What a worker does about resizes.
 
 use super::ending::Ending;
-use super::resize::{self, Pending};
+use super::resize;
+use super::resize_order::{Change, Resized, Used, below_use, changes};
+use super::room::{self, Pending, Waiting};
 use super::worker::Worker;
+use crate::cgroup::limits::Limits;
 use crate::container::resources;
 use crate::cri::api;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use coracle_api::error::chain;
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between attempts that the runtime refuses.
+/// Between attempts that fail.
 const RETRY: Duration = Duration::from_secs(10);
 
 impl Worker {
@@ -24,35 +29,47 @@ impl Worker {
             }
         } else {
             self.memory.resizes.pending = None;
+            if let Some(own) = self.kubelet.register.lock().get_mut(&self.uid) {
+                (own.waiting, own.granted) = (None, None);
+            }
         }
         self.pod = self.memory.resizes.applied(&self.wanted);
         self.note_progress();
     }
 
-    /// Under the register's lock, so that no two pods take the same room.
+    /// Under the register's lock, so that no two pods take the same room. Whoever waits and comes first gets it first.
     fn take_room(&self) -> Result<(), Pending> {
         let mut register = self.kubelet.register.lock();
-        let others = register.iter().filter(|(uid, _)| **uid != self.uid).map(|(_, slot)| slot.pod.as_ref());
-        let verdict = resize::room(&self.wanted, others, &self.kubelet.allocatable);
-        if let Some(own) = register.get_mut(&self.uid) {
-            // At once: room that is given up a moment later must not be missed.
-            own.wants_room = matches!(verdict, Err(Pending::Deferred(_)));
-            if verdict.is_ok() {
-                own.pod = Arc::new(Pod { status: own.pod.status.clone(), ..Pod::clone(&self.wanted) });
+        let Some(own) = register.get_mut(&self.uid) else { return Ok(()) };
+        let same = |granted: &Arc<Pod>| granted.metadata.generation == self.wanted.metadata.generation;
+        if own.granted.take().is_some_and(|granted| same(&granted)) {
+            return Ok(());
+        }
+        // What was granted to what it wants no more is given back.
+        let pod = self.memory.resizes.applied(&self.wanted);
+        own.pod = Arc::new(Pod { status: own.pod.status.clone(), ..Pod::clone(&pod) });
+        let since = own.waiting.as_ref().map_or_else(Instant::now, |waiting| waiting.since);
+        own.waiting = Some(Waiting { pod: self.wanted.clone(), since });
+        let mut without = room::give(&mut register, &self.kubelet.allocatable);
+        match without.remove(&self.uid) {
+            Some(pending) => Err(pending),
+            None => {
+                register.get_mut(&self.uid).and_then(|own| own.granted.take());
+                Ok(())
             }
         }
-        verdict
     }
 
     fn granted(&mut self) {
-        self.memory.resizes.grant(&self.wanted);
-        self.memory.retry_at.clear();
+        let kept = self.memory.resizes.grant(&self.wanted);
+        self.warn_unless(kept);
+        self.memory.resize_retry_at = None;
         let text = format!("Pod resize started: {}", resize::description(&self.wanted, None));
         self.event(None, "Normal", "ResizeStarted", text);
         // The downward API may show them.
         self.volumes_ready = false;
         self.volumes_refresh = None;
-        self.kubelet.room_changed(&self.uid);
+        self.kubelet.room_changed();
     }
 
     fn put_off(&mut self, pending: Pending) {
@@ -74,60 +91,97 @@ impl Worker {
         }
     }
 
-    /// Tells the runtime what was granted to a running container.
-    pub(super) async fn resize(&mut self, id: &str, name: &str) {
-        let Some(spec) = self.spec_of(name) else { return };
-        let told = match self.shrinks_below_use(id, &spec).await {
-            Some(why) => Err(why),
-            None => self.tell(id, &spec).await,
-        };
-        match told {
+    /// Carries out what was granted, as far as it is done in place.
+    pub(super) async fn resize(&mut self) {
+        match self.carry_out().await {
             Ok(()) => {
-                if let Err(error) = self.memory.resizes.done(id, spec.resources.unwrap_or_default()) {
-                    tracing::warn!(pod = %self.full_name(), %error, "the resize is not noted");
-                }
+                self.memory.resize_retry_at = None;
+                let kept = self.memory.resizes.placed();
+                self.warn_unless(kept);
             }
-            Err(why) => self.refused(name, why),
+            Err(why) => self.refused(why),
         }
     }
 
-    /// The pod's own limits go up before those of the container, and down after them.
-    async fn tell(&self, id: &str, spec: &Container) -> Result<(), String> {
-        let (cgroups, runtime) = (&self.kubelet.cgroups, self.kubelet.runtime.as_ref());
-        let chain = |error: crate::cgroup::CgroupsError| coracle_api::error::chain(&error);
-        cgroups.raise(runtime, &self.pod).await.map_err(chain)?;
-        let wanted = resources::update(&self.pod, spec, self.kubelet.node);
-        let told = self.calls.update_container_resources(id, wanted).await;
-        told.map_err(|error| error.detail())?;
-        cgroups.set(runtime, &self.pod).await.map_err(chain)
+    async fn carry_out(&mut self) -> Result<(), String> {
+        let kubelet = self.kubelet.clone();
+        let (cgroups, runtime) = (&kubelet.cgroups, kubelet.runtime.as_ref());
+        let pod = self.pod.clone();
+        let before = cgroups.current(runtime, &pod).await.map_err(|e| chain(&e))?;
+        let after = cgroups.wanted(&pod);
+        let containers = self.memory.resizes.unfinished(&pod, &self.observed);
+        if let Some(why) = self.shrinks_below_use(&before, &after, &containers).await {
+            return Err(why);
+        }
+        for change in changes(&before, &after, &containers) {
+            match change {
+                Change::Pod(limits) => {
+                    cgroups.limit(runtime, &pod, limits).await.map_err(|e| chain(&e))?;
+                }
+                Change::Container { id, resource, resources } => self.tell(&id, resource, resources).await?,
+            }
+        }
+        Ok(())
     }
 
-    fn refused(&mut self, name: &str, why: String) {
-        self.memory.retry_at.insert(name.to_owned(), Instant::now() + RETRY);
+    /// Tells the runtime one resource of a running container.
+    async fn tell(
+        &mut self,
+        id: &str,
+        resource: &str,
+        resources: ResourceRequirements,
+    ) -> Result<(), String> {
+        let seen = self.observed.containers.iter().find(|seen| seen.id == id).cloned();
+        let Some((seen, spec)) = seen.and_then(|seen| Some((seen.clone(), self.spec_of(&seen.name)?))) else {
+            return Ok(());
+        };
+        let told = Container { resources: Some(resources), ..spec.clone() };
+        let linux = resources::update(&self.pod, &told, self.kubelet.node);
+        self.calls.update_container_resources(id, linux).await.map_err(|error| error.detail())?;
+        let kept = self.memory.resizes.done(&spec, &seen, resource);
+        self.warn_unless(kept);
+        Ok(())
+    }
+
+    fn refused(&mut self, why: String) {
+        self.memory.resize_retry_at = Some(Instant::now() + RETRY);
         if self.memory.resizes.error.as_ref() != Some(&why) {
             let text = format!("Pod resize error: {}", resize::description(&self.pod, Some(&why)));
-            self.event(Some(name), "Warning", "ResizeError", text);
+            self.event(None, "Warning", "ResizeError", text);
             self.memory.resizes.error = Some(why);
         }
     }
 
-    /// The kernel would kill a container whose memory is cut below what it uses. Where the runtime does not say what that
-    /// is, it is left to the runtime to refuse.
-    async fn shrinks_below_use(&self, id: &str, spec: &Container) -> Option<String> {
-        let limit = super::qos::amount(spec, true, "memory").units();
-        if limit == 0 {
-            return None;
+    async fn shrinks_below_use(
+        &self,
+        before: &Limits,
+        after: &Limits,
+        containers: &[Resized],
+    ) -> Option<String> {
+        let used: HashMap<String, u64> = match containers {
+            [] => HashMap::new(),
+            _ => {
+                let all = self.kubelet.runtime.list_container_stats().await.unwrap_or_default();
+                all.into_iter()
+                    .filter_map(|stats| Some((stats.attributes.as_ref()?.id.clone(), in_use(&stats)?)))
+                    .collect()
+            }
+        };
+        let pod = self.kubelet.cgroups.memory_in_use(&self.pod).await;
+        let used = Used { pod, containers: &|id: &str| used.get(id).copied() };
+        below_use(before, after, containers, &used)
+    }
+
+    /// What is not noted is told again by the next process.
+    pub(super) fn warn_unless(&self, kept: std::io::Result<()>) {
+        if let Err(error) = kept {
+            tracing::warn!(pod = %self.full_name(), %error, "the pod's resources are not noted");
         }
-        let stats = self.kubelet.runtime.list_container_stats().await.ok()?;
-        let own = stats.into_iter().find(|s| s.attributes.as_ref().is_some_and(|a| a.id == id))?;
-        let used = in_use(&own)?;
-        (i128::from(used) > i128::from(limit)).then(|| {
-            format!("attempting to set container memory limit ({limit}) below current usage ({used})")
-        })
     }
 }
 
-/// Without what the kernel can drop at once.
+/// All of it, as the kernel compares it with the limit; runtimes before containerd 1.7 say only what cannot be dropped.
 fn in_use(stats: &api::ContainerStats) -> Option<u64> {
-    stats.memory.as_ref()?.working_set_bytes.as_ref().map(|bytes| bytes.value)
+    let memory = stats.memory.as_ref()?;
+    memory.usage_bytes.as_ref().or(memory.working_set_bytes.as_ref()).map(|bytes| bytes.value)
 }

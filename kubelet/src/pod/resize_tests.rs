@@ -1,6 +1,6 @@
 use super::*;
 use crate::pod::observed::State;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn pod(spec: Value) -> Arc<Pod> {
     Arc::new(serde_json::from_value(json!({ "metadata": { "name": "p" }, "spec": spec })).unwrap())
@@ -53,11 +53,14 @@ fn what_is_wanted_counts_when_it_is_granted() {
     let applied = resizes.applied(&wanted);
     assert_eq!(requests(&applied, "cpu"), Quantity::from_milli(1000));
     assert_eq!(due(&resizes, &applied, &observed), None);
-    resizes.grant(&wanted);
+    resizes.grant(&wanted).unwrap();
     assert!(!resizes.wants_more(&wanted) && Arc::ptr_eq(&resizes.applied(&wanted), &wanted));
     assert_eq!(due(&resizes, &wanted, &observed), Some(Due::InPlace));
     assert!(resizes.in_progress(&wanted, &observed));
-    resizes.done("id", serde_json::from_value(cpu("2")).unwrap()).unwrap();
+    let (spec, seen) = (&wanted.spec.as_ref().unwrap().containers[0], &observed.containers[0]);
+    resizes.done(spec, seen, "cpu").unwrap();
+    assert!(resizes.in_progress(&wanted, &observed), "the pod's own cgroup is left to do");
+    resizes.placed().unwrap();
     assert!(!resizes.in_progress(&wanted, &observed));
     // The next process knows it too, and forgets it with the container.
     let mut next = Resizes::load(dir.path());
@@ -80,28 +83,6 @@ fn policies_and_equal_amounts() {
 }
 
 #[test]
-fn room_is_what_the_others_leave() {
-    let node = Allocatable { cpu_millis: 4000, memory_bytes: 1000, ephemeral_storage_bytes: 0 };
-    let other = one(&json!({ "requests": { "cpu": "3", "memory": "100" } }));
-    let mut gone = Pod::clone(&other);
-    gone.status = serde_json::from_value(json!({ "phase": "Succeeded" })).unwrap();
-    let beside = |resources: Value| room(&one(&resources), [other.as_ref(), &gone].into_iter(), &node);
-    assert_eq!(beside(cpu("1")), Ok(()));
-    assert_eq!(
-        beside(cpu("1100m")),
-        Err(Pending::Deferred(
-            "Node didn't have enough resource: cpu, requested: 1100, used: 3000, capacity: 4000".to_owned()
-        ))
-    );
-    assert_eq!(
-        beside(json!({ "requests": { "cpu": "5", "memory": "2000" } })),
-        Err(Pending::Infeasible(
-            "Node didn't have enough capacity: memory, requested: 2000, capacity: 1000".to_owned()
-        ))
-    );
-}
-
-#[test]
 fn requests_are_counted_as_the_scheduler_does() {
     let with = |name: &str, request: &str, always: bool| {
         let mut container = json!({ "name": name, "resources": cpu(request) });
@@ -118,4 +99,25 @@ fn requests_are_counted_as_the_scheduler_does() {
     assert_eq!(requests(&pod(spec.clone()), "cpu"), Quantity::from_milli(5100));
     spec["resources"] = cpu("7");
     assert_eq!(requests(&pod(spec), "cpu"), Quantity::from_milli(7100));
+}
+
+#[test]
+fn what_an_earlier_version_noted_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("resized.json"), json!({ "id": cpu("2") }).to_string()).unwrap();
+    let (wanted, observed) = (one(&cpu("2")), running(&cpu("1")));
+    let mut resizes = Resizes::load(dir.path());
+    resizes.meet(&wanted, &observed);
+    assert!(!resizes.wants_more(&wanted) && due(&resizes, &wanted, &observed).is_none());
+}
+
+#[test]
+fn events_tell_resources_in_upstreams_order() {
+    let sidecar = json!({ "name": "s", "restartPolicy": "Always", "resources": cpu("1") });
+    let mut pod = Pod::clone(&pod(json!({ "initContainers": [sidecar], "containers": [{ "name": "c" }] })));
+    pod.metadata.generation = Some(3);
+    assert_eq!(
+        description(&pod, Some("full")),
+        r#"{"initContainers":[{"name":"s","resources":{"requests":{"cpu":"1"}}}],"containers":[{"name":"c","resources":{}}],"generation":3,"error":"full"}"#
+    );
 }

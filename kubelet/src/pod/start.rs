@@ -17,6 +17,8 @@ use tokio::time::Instant;
 
 /// A start that the spec or a missing object spoils is tried again after this; upstream's pod worker back-off.
 const RETRY: Duration = Duration::from_secs(10);
+/// How long a container waits for the Services that it is told of while the server is away.
+const SERVICES: Duration = Duration::from_secs(2);
 
 impl Worker {
     /// The new container's id. What fails has been reported by an event.
@@ -259,6 +261,16 @@ impl Worker {
         found.map(|c| Some(c.id.clone())).ok_or_else(|| format!("unable to find target container {target:?}"))
     }
 
+    /// Services are known before a container is told of them, unless the server is away: then it is not waited for.
+    async fn services_known(&self) {
+        if self.kubelet.last_seen.is_heard() {
+            return self.kubelet.services.synced().await;
+        }
+        let patience = if self.kubelet.config.standalone { Duration::ZERO } else { SERVICES };
+        // What is known by then counts.
+        let _ = tokio::time::timeout(patience, self.kubelet.services.synced()).await;
+    }
+
     async fn environment(&self, spec: &Container) -> Result<Vec<(String, String)>, String> {
         let pod = self.pod_with_status();
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
@@ -276,7 +288,7 @@ impl Worker {
                 objects.secrets.insert(name, object);
             }
         }
-        self.kubelet.services.synced().await;
+        self.services_known().await;
         let links = pod.spec.as_ref().and_then(|s| s.enable_service_links).unwrap_or(true);
         let services = service_env::variables(&self.kubelet.services.list(), &namespace, links);
         let allocatable = &self.kubelet.allocatable;

@@ -7,13 +7,15 @@ use super::publisher::{BY_KUBELET, DISRUPTION, OWNED};
 use super::qos;
 use super::unlocated::{ended_well, never_seen_again, unlocated};
 use coracle_api::condition::with_transition_time;
+use coracle_api::pod::Counted;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
     ContainerStatus, HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 pub struct Input<'a> {
     pub pod: &'a Pod,
@@ -76,6 +78,8 @@ pub fn status(input: &Input<'_>) -> PodStatus {
         container_statuses: Some(apps),
         init_container_statuses: (!inits.is_empty()).then_some(inits),
         ephemeral_container_statuses: (!ephemeral.is_empty()).then_some(ephemeral),
+        resources: input.memory.resizes.shown_of_pod(input.pod),
+        allocated_resources: allocated(input.pod),
         ..PodStatus {
             nominated_node_name: old.nominated_node_name,
             resize: old.resize,
@@ -84,6 +88,14 @@ pub fn status(input: &Input<'_>) -> PodStatus {
             ..PodStatus::default()
         }
     }
+}
+
+/// What the node has granted the pod in all, without its overhead; `None` where it asks for nothing.
+fn allocated(pod: &Pod) -> Option<BTreeMap<String, Quantity>> {
+    let all = coracle_api::pod::requests(pod, Counted::default()).to_map();
+    let all: BTreeMap<_, _> =
+        all.into_iter().map(|(name, amount)| (name, Quantity(amount.to_string()))).collect();
+    (!all.is_empty()).then_some(all)
 }
 
 /// Without a ready sandbox the last addresses stay, as long as the pod is not over.
@@ -426,8 +438,9 @@ fn conditions(
     let start = Verdict { kind: "PodReadyToStartContainers", holds: sandbox, reason: "", message: "" };
     let scheduled = Verdict { kind: "PodScheduled", holds: true, reason: "", message: "" };
     let ours = [start, initialized, pod_ready, containers_ready, scheduled];
-    let ours = ours.into_iter().chain(resizing(input)).chain(disrupted(input));
+    let ours = ours.into_iter().chain(pending_resize(input)).chain(disrupted(input));
     let mut all: Vec<_> = ours.map(|verdict| condition(input, verdict)).collect();
+    all.extend(resize_in_progress(input));
     let foreign = input.pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
     let set = |c: &PodCondition| all.iter().any(|ours| ours.type_ == c.type_);
     let foreign: Vec<_> =
@@ -443,19 +456,23 @@ fn disrupted<'a>(input: &'a Input<'_>) -> Option<Verdict<'a>> {
     Some(Verdict { kind, holds: true, reason, message: &eviction.message })
 }
 
-/// A resize that is wanted but not granted, and one that is granted but not done.
-fn resizing<'a>(input: &'a Input<'_>) -> impl Iterator<Item = Verdict<'a>> {
+/// A resize that is wanted but not granted.
+fn pending_resize<'a>(input: &'a Input<'_>) -> Option<Verdict<'a>> {
+    let (reason, message) = input.memory.resizes.pending.as_ref()?.words();
+    Some(Verdict { kind: "PodResizePending", holds: true, reason, message })
+}
+
+/// One that is granted but not done; what is wanted now may be another one.
+fn resize_in_progress(input: &Input<'_>) -> Option<PodCondition> {
     let resizes = &input.memory.resizes;
-    let pending = resizes.pending.as_ref().map(|why| {
-        let (reason, message) = why.words();
-        Verdict { kind: "PodResizePending", holds: true, reason, message }
-    });
-    let under_way = resizes.in_progress(input.pod, input.observed).then(|| {
-        let message = resizes.error.as_deref().unwrap_or_default();
-        let reason = if message.is_empty() { "" } else { "Error" };
-        Verdict { kind: "PodResizeInProgress", holds: true, reason, message }
-    });
-    pending.into_iter().chain(under_way)
+    if !resizes.in_progress(input.pod, input.observed) {
+        return None;
+    }
+    let message = resizes.error.as_deref().unwrap_or_default();
+    let reason = if message.is_empty() { "" } else { "Error" };
+    let verdict = Verdict { kind: "PodResizeInProgress", holds: true, reason, message };
+    let observed_generation = resizes.generation().or(input.pod.metadata.generation);
+    Some(PodCondition { observed_generation, ..condition(input, verdict) })
 }
 
 /// What upstream says about readiness gates that do not hold; empty when all do.

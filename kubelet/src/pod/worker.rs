@@ -18,7 +18,7 @@ use super::inbox::{Inbox, Mail};
 use super::observed::{Container as Seen, Observed, State, observe};
 use super::plan::{Health, Kind, Memory, Step, View, Waiting, plan};
 use super::publisher::{Publisher, now};
-use super::resize::{Pending, Resizes};
+use super::resize::Resizes;
 use super::stubborn::Stubborn;
 use super::{last_words, status, timing};
 use crate::cri::Calls;
@@ -162,7 +162,7 @@ impl Worker {
         }
         self.probes.values().for_each(AbortHandle::abort);
         self.kubelet.register.lock().remove(&self.uid);
-        self.kubelet.room_changed(&self.uid);
+        self.kubelet.room_changed();
         counts::forget(&self.uid);
     }
 
@@ -446,19 +446,25 @@ impl Worker {
         let ended = is_terminal(&status) && !self.reported.as_ref().is_some_and(is_terminal);
         pod.status = Some(status.clone());
         self.reported = Some(status);
-        let slot = Slot {
-            inbox: self.inbox.clone(),
-            pod: Arc::new(pod),
-            observed: Arc::new(self.observed.clone()),
-            wants_room: matches!(self.memory.resizes.pending, Some(Pending::Deferred(_))),
-        };
         // Before others can know that it is over: they may come for its place at once.
-        self.kubelet.register.lock().insert(self.uid.clone(), slot);
+        self.show(pod);
         self.publisher.publish(published);
         if ended {
             self.references.release();
-            self.kubelet.room_changed(&self.uid);
+            self.kubelet.room_changed();
         }
+    }
+
+    /// Lets others see the pod. What it was granted since its worker looked last it keeps.
+    fn show(&self, pod: Pod) {
+        let mut register = self.kubelet.register.lock();
+        let slot = register.entry(self.uid.clone()).or_insert_with(|| Slot::new(self.pod.clone()));
+        slot.inbox = self.inbox.clone();
+        slot.observed = Arc::new(self.observed.clone());
+        slot.pod = Arc::new(match &slot.granted {
+            Some(granted) => Pod { status: pod.status, ..Pod::clone(granted) },
+            None => pod,
+        });
     }
 
     /// The pod with the status that this worker last computed: what the downward API shows.
@@ -486,6 +492,11 @@ impl Worker {
             let list = if is_init { "initContainers" } else { "containers" };
             format!("spec.{list}{{{name}}}")
         });
+        let message = message.into();
+        if self.kubelet.config.standalone {
+            // Nobody else hears of it.
+            tracing::info!(pod = %self.full_name(), reason, message, "{kind}");
+        }
         self.kubelet.recorder.event(regarding, kind, reason, message);
     }
 }

@@ -256,3 +256,42 @@ async fn a_pod_that_is_deleted_before_it_ran_has_failed() {
         world.pod_until(name, Value::is_null).await;
     }
 }
+
+/// The signal goes to the whole process, and only this kubelet has been told to listen to it.
+#[tokio::test]
+async fn pods_end_by_priority_before_the_machine_does() {
+    let mut world = World::start().await;
+    world.stop_kubelet().await;
+    let period =
+        |priority: i64, seconds: u64| json!({ "priority": priority, "shutdownGracePeriodSeconds": seconds });
+    world.written = json!({ "shutdownGracePeriodByPodPriority": [period(0, 20), period(2_000_000_000, 10)] });
+    world.start_kubelet();
+    let spec = |name: &str, class: &str| json!({ "terminationGracePeriodSeconds": 600, "priorityClassName": class, "containers": [{ "name": name, "image": "i" }] });
+    world.create("plain", spec("plain", "")).await;
+    world.create("critical", spec("critical", "system-node-critical")).await;
+    for name in ["plain", "critical"] {
+        world.pod_until(name, |pod| condition(pod, "Ready") == "True").await;
+    }
+    nix::sys::signal::raise(nix::sys::signal::Signal::SIGPWR).unwrap();
+    for name in ["plain", "critical"] {
+        let pod = world.pod_until(name, |pod| pod["status"]["phase"] == "Failed").await;
+        assert_eq!(pod["status"]["reason"], "Terminated");
+        assert_eq!(pod["status"]["message"], "Pod was terminated in response to imminent node shutdown.");
+        assert_eq!(condition(&pod, "DisruptionTarget"), "True");
+    }
+    let stops = world.runtime.stops();
+    let names: Vec<&str> = stops.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["plain", "critical"], "the others end first");
+    assert!(stops[0].1.as_secs() <= 20 && stops[1].1.as_secs() <= 10, "{stops:?}");
+    let ready = |node: &Value| {
+        let all = node["status"]["conditions"].as_array().into_iter().flatten();
+        all.into_iter().any(|c| {
+            c["type"] == "Ready" && c["status"] == "False" && c["message"] == "node is shutting down"
+        })
+    };
+    world.node_until(ready).await;
+    world.create("late", spec("late", "")).await;
+    let late = world.pod_until("late", |pod| pod["status"]["phase"] == "Failed").await;
+    assert_eq!(late["status"]["reason"], "NodeShutdown");
+    assert_eq!(late["status"]["message"], "Pod was rejected: Pod was rejected as the node is shutting down.");
+}

@@ -90,6 +90,20 @@ impl FakeRuntime {
         let _ = self.events.send(uid);
     }
 
+    /// The machine was started anew: nothing runs any more.
+    pub fn reboot(&self) {
+        let mut state = self.state.lock();
+        state.containers.iter_mut().filter(|c| c.status.state == 1).for_each(|c| end(c, 255));
+        state.sandboxes.iter_mut().for_each(|sandbox| sandbox.state = 1);
+    }
+
+    /// Ids of the running containers of this name.
+    pub fn running(&self, name: &str) -> Vec<String> {
+        let state = self.state.lock();
+        let of = |c: &&FakeContainer| c.status.state == 1 && c.status.metadata.as_ref().unwrap().name == name;
+        state.containers.iter().filter(of).map(|c| c.status.id.clone()).collect()
+    }
+
     pub fn stops(&self) -> Vec<(String, Duration)> {
         self.state.lock().stops.clone()
     }

@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -63,11 +64,29 @@ pub struct World {
     dir: tempfile::TempDir,
     /// What the next kubelet takes for short.
     pub eviction: EvictionSettings,
+    /// What of its configuration is not as usual.
+    pub written: Value,
     kubelet: Option<(CancellationToken, JoinHandle<()>)>,
+    /// The node cannot reach the API server.
+    away: Arc<AtomicBool>,
 }
 
 fn client(api: &ApiServer, name: &str, groups: &[&str]) -> kube::Client {
     in_process::<_, axum::body::Body, _>(api.service(), UserInfo::authenticated(name, groups))
+}
+
+/// The client, as long as the server is not away.
+fn reaching(client: kube::Client, away: Arc<AtomicBool>) -> kube::Client {
+    let send = move |request: http::Request<kube::client::Body>| {
+        let (client, away) = (client.clone(), away.load(Ordering::Relaxed));
+        async move {
+            if away {
+                return Err(tower::BoxError::from("connection refused"));
+            }
+            client.send(request).await.map_err(tower::BoxError::from)
+        }
+    };
+    kube::Client::new(tower::service_fn(send), "default")
 }
 
 impl World {
@@ -108,7 +127,9 @@ impl World {
             mounter: Arc::default(),
             dir: tempfile::tempdir().unwrap(),
             eviction: never_short(),
+            written: json!({}),
             kubelet: None,
+            away: Arc::default(),
         };
         let account =
             json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default" } });
@@ -126,9 +147,11 @@ impl World {
     pub fn start_kubelet(&mut self) {
         let stop = CancellationToken::new();
         let node = client(&self.api, "system:node:n1", &["system:nodes", "system:authenticated"]);
-        let informers = Informers::new(self.admin(), stop.clone());
+        let node = reaching(node, self.away.clone());
+        let informers = Informers::new(reaching(self.admin(), self.away.clone()), stop.clone());
         let context = Context { client: node, informers, stop: stop.clone() };
         let mut config = Config::new("n1", "192.0.2.1".parse().unwrap());
+        config.apply(self.written.as_object().unwrap()).unwrap();
         config.data_dir = self.dir.path().join("data");
         config.log_dir = self.dir.path().join("logs");
         config.log_links = Some(self.dir.path().join("containers"));
@@ -151,6 +174,17 @@ impl World {
                 let _ = Box::pin(built.run()).await;
             }),
         ));
+    }
+
+    /// Whether requests of the node fail from now on; those that are under way go on.
+    pub fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::Relaxed);
+    }
+
+    /// Everything that was mounted is gone, as when the machine starts.
+    pub fn reboot(&self) {
+        self.runtime.reboot();
+        self.mounter.0.lock().clear();
     }
 
     pub async fn stop_kubelet(&mut self) {
@@ -273,7 +307,7 @@ fn cluster() -> BootstrapConfig {
         service_cidr: "10.43.0.0/16".to_owned(),
         cluster_cidr: "10.42.0.0/16".to_owned(),
         local_path: true,
-        dns_ip: None,
+        dns: None,
         ca_pem: String::new(),
         front_proxy_ca_pem: String::new(),
         server_url: String::new(),

@@ -33,7 +33,37 @@ async fn who_waits_to_be_asked_for_a_body_is_not_asked() {
     let head = "POST /text HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\nexpect: 100-continue\r\n\r\n";
     stream.write_all(head.as_bytes()).await.expect("sent");
     let answer = read_until(&mut stream, b"a text").await;
-    assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    assert!(
+        answer.starts_with(b"HTTP/1.1 200") && says_close(&answer),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
+    until_end(&mut stream).await;
+}
+
+fn says_close(answer: &[u8]) -> bool {
+    String::from_utf8_lossy(answer).contains("connection: close\r\n")
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_behind_an_answer_says_so() {
+    let (address, _) = server_with(Places::new(10, 10), Limits::default()).await;
+    let head = b"POST /text HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n";
+    // Late, but not too late: the connection stays.
+    let mut stream = TcpStream::connect(address).await.expect("connected");
+    for _ in 0..2 {
+        stream.write_all(head).await.expect("sent");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        stream.write_all(b"body").await.expect("sent");
+        let answer = read_until(&mut stream, b"a text").await;
+        assert!(!says_close(&answer), "{}", String::from_utf8_lossy(&answer));
+    }
+    // Never: who sent half of it gets the whole answer, and knows that it was the last one.
+    stream.write_all(head).await.expect("sent");
+    stream.write_all(b"bo").await.expect("sent");
+    let answer = read_until(&mut stream, b"a text").await;
+    assert!(says_close(&answer), "{}", String::from_utf8_lossy(&answer));
+    until_end(&mut stream).await;
 }
 
 const DATA: u8 = 0;

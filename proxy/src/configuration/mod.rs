@@ -9,6 +9,7 @@ pub use flags::Flags;
 
 use crate::backend::Mode;
 use crate::family::Family;
+use crate::ipvs;
 use crate::plan::{DEFAULT_MARK, LocalDetector};
 use document::{API_VERSION, Document, KIND, Period};
 use ipnet::IpNet;
@@ -23,6 +24,9 @@ const METRICS_PORT: u16 = 10_249;
 pub const GATHER: Duration = Duration::from_millis(20);
 /// How often a kernel that tells nothing of changed rules is looked at, unless `syncPeriod` says otherwise; upstream's.
 pub const LOOK_AFTER: Duration = Duration::from_secs(30);
+
+/// What the kernel takes for the balancer's timeouts: 31 bits of its ticks, a thousand a second.
+const MOST_SECONDS: u64 = 2_147_483;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DetectLocal {
@@ -71,6 +75,7 @@ pub struct Configuration {
     pub min_sync_period: Duration,
     pub node_port_addresses: NodePortAddresses,
     pub conntrack: ConntrackSettings,
+    pub ipvs: ipvs::Settings,
 }
 
 /// What is wrong with a document, each by the field.
@@ -147,6 +152,14 @@ fn one_line(error: &serde_saphyr::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().trim().to_owned()
 }
 
+/// What modes have in common, each in its own section.
+struct OfMode {
+    masquerade_all: bool,
+    mark: u32,
+    sync_period: Option<Duration>,
+    min_sync_period: Duration,
+}
+
 struct Check<'a> {
     mistakes: Vec<String>,
     given: &'a Given,
@@ -167,8 +180,42 @@ impl Check<'_> {
     fn configuration(&mut self, document: Document) -> Configuration {
         self.refuse_what_is_not_done(&document);
         let mode = self.mode(document.mode.as_deref());
-        let iptables = document.iptables.unwrap_or_default();
-        let nftables = document.nftables.unwrap_or_default();
+        let of_mode = self.of_mode(mode, &document);
+        let cluster_cidrs = self.cluster_cidrs(document.cluster_cidr.as_deref());
+        Configuration {
+            mode,
+            detect_local: self.detect_local(document.detect_local_mode.as_deref(), document.detect_local),
+            cluster_cidrs,
+            bind_address: self.address("bindAddress", document.bind_address.as_deref()),
+            health_address: self.socket(
+                "healthzBindAddress",
+                document.healthz_bind_address,
+                Ipv4Addr::UNSPECIFIED,
+                HEALTH_PORT,
+            ),
+            metrics_address: self.socket(
+                "metricsBindAddress",
+                document.metrics_bind_address,
+                Ipv4Addr::LOCALHOST,
+                METRICS_PORT,
+            ),
+            bind_address_hard_fail: document.bind_address_hard_fail.unwrap_or(false),
+            masquerade_all: of_mode.masquerade_all,
+            mark: of_mode.mark,
+            localhost_node_ports: document.iptables.and_then(|i| i.localhost_node_ports).unwrap_or(true),
+            sync_period: of_mode.sync_period,
+            min_sync_period: of_mode.min_sync_period,
+            node_port_addresses: self.node_port_addresses(document.node_port_addresses.unwrap_or_default()),
+            conntrack: conntrack(document.conntrack.unwrap_or_default()),
+            ipvs: self.ipvs(document.ipvs.unwrap_or_default()),
+        }
+    }
+
+    /// What each mode has in a section of its own. The userspace mode goes by that of iptables, as upstream's did.
+    fn of_mode(&mut self, mode: Mode, document: &Document) -> OfMode {
+        let iptables = document.iptables.clone().unwrap_or_default();
+        let nftables = document.nftables.clone().unwrap_or_default();
+        let of_ipvs = document.ipvs.clone().unwrap_or_default();
         let of_mode = match mode {
             Mode::Nftables => (
                 "nftables",
@@ -176,6 +223,14 @@ impl Check<'_> {
                 nftables.masquerade_all,
                 nftables.sync_period,
                 nftables.min_sync_period,
+            ),
+            // Masquerading is told under iptables for this mode too, as upstream has it.
+            Mode::Ipvs => (
+                "ipvs",
+                iptables.masquerade_bit,
+                iptables.masquerade_all,
+                of_ipvs.sync_period,
+                of_ipvs.min_sync_period,
             ),
             _ => (
                 "iptables",
@@ -200,32 +255,11 @@ impl Check<'_> {
         if sync_period.is_some_and(|period| period < min_sync_period) {
             self.mistake(&format!("{section}.minSyncPeriod"), "must not be above syncPeriod");
         }
-        let cluster_cidrs = self.cluster_cidrs(document.cluster_cidr.as_deref());
-        Configuration {
-            mode,
-            detect_local: self.detect_local(document.detect_local_mode.as_deref(), document.detect_local),
-            cluster_cidrs,
-            bind_address: self.address("bindAddress", document.bind_address.as_deref()),
-            health_address: self.socket(
-                "healthzBindAddress",
-                document.healthz_bind_address,
-                Ipv4Addr::UNSPECIFIED,
-                HEALTH_PORT,
-            ),
-            metrics_address: self.socket(
-                "metricsBindAddress",
-                document.metrics_bind_address,
-                Ipv4Addr::LOCALHOST,
-                METRICS_PORT,
-            ),
-            bind_address_hard_fail: document.bind_address_hard_fail.unwrap_or(false),
+        OfMode {
             masquerade_all: masquerade_all.unwrap_or(false),
             mark: bit.and_then(|bit| 1_u32.checked_shl(u32::try_from(bit).ok()?)).unwrap_or(DEFAULT_MARK),
-            localhost_node_ports: iptables.localhost_node_ports.unwrap_or(true),
             sync_period,
             min_sync_period,
-            node_port_addresses: self.node_port_addresses(document.node_port_addresses.unwrap_or_default()),
-            conntrack: conntrack(document.conntrack.unwrap_or_default()),
         }
     }
 
@@ -279,17 +313,6 @@ impl Check<'_> {
             "windowsRunAsService",
             "this is no Windows",
         );
-        let ipvs = document.ipvs.clone().unwrap_or_default();
-        let long = |period: Option<Period>| period.is_some_and(|p| !p.0.is_zero());
-        let uses_ipvs = set(&ipvs.scheduler)
-            || ipvs.exclude_cidrs.is_some_and(|c| !c.is_empty())
-            || ipvs.strict_arp == Some(true)
-            || long(ipvs.sync_period)
-            || long(ipvs.min_sync_period)
-            || long(ipvs.tcp_timeout)
-            || long(ipvs.tcp_fin_timeout)
-            || long(ipvs.udp_timeout);
-        self.refuse(uses_ipvs, "ipvs", "this proxy has no mode ipvs");
     }
 
     fn refuse_connection(&mut self, document: &Document) {
@@ -326,14 +349,45 @@ impl Check<'_> {
             "" | "iptables" => return Mode::Iptables,
             "nftables" => return Mode::Nftables,
             "userspace" => return Mode::Userspace,
-            "ipvs" => self.mistake(
-                "mode",
-                "\"ipvs\" is not done by this proxy; nftables is as quick with many Services",
-            ),
+            "ipvs" => return Mode::Ipvs,
             "kernelspace" => self.mistake("mode", "\"kernelspace\" is for Windows"),
-            other => self.mistake("mode", format!("\"{other}\" is none of iptables, nftables, userspace")),
+            other => {
+                self.mistake("mode", format!("\"{other}\" is none of iptables, nftables, ipvs, userspace"))
+            }
         }
         Mode::Iptables
+    }
+
+    fn ipvs(&mut self, document: document::Ipvs) -> ipvs::Settings {
+        let scheduler = document.scheduler.filter(|name| !name.is_empty()).unwrap_or_else(|| "rr".to_owned());
+        if !ipvs::SCHEDULERS.contains(&scheduler.as_str()) {
+            let known = ipvs::SCHEDULERS.join(", ");
+            self.mistake("ipvs.scheduler", format!("\"{scheduler}\" is none of {known}"));
+        }
+        let mut exclude_cidrs = Vec::new();
+        for (at, text) in document.exclude_cidrs.unwrap_or_default().iter().enumerate() {
+            match text.parse() {
+                Ok(cidr) => exclude_cidrs.push(cidr),
+                Err(_) => self.mistake(&format!("ipvs.excludeCIDRs[{at}]"), format!("\"{text}\" is no CIDR")),
+            }
+        }
+        let timeouts = [
+            ("tcpTimeout", document.tcp_timeout),
+            ("tcpFinTimeout", document.tcp_fin_timeout),
+            ("udpTimeout", document.udp_timeout),
+        ];
+        let timeouts = timeouts.map(|(name, period)| {
+            let time = period.map_or(Duration::ZERO, |period| period.0);
+            let fits = time.is_zero() || (1..=MOST_SECONDS).contains(&time.as_secs());
+            self.refuse(!fits, &format!("ipvs.{name}"), &format!("must be from 1s to {MOST_SECONDS}s"));
+            time
+        });
+        ipvs::Settings {
+            scheduler,
+            exclude_cidrs,
+            strict_arp: document.strict_arp.unwrap_or(false),
+            timeouts,
+        }
     }
 
     /// One network a family, comma between.

@@ -8,10 +8,9 @@ fn read(text: &str) -> Result<Configuration, String> {
 #[test]
 fn the_word_mode_alone_is_a_document() {
     assert_eq!(read("mode: nftables").expect("read").mode, Mode::Nftables);
-    let refused = read("mode: ipvs").expect_err("refused");
-    assert!(refused.starts_with("mode: \"ipvs\" is not done"), "{refused}");
+    assert_eq!(read("mode: ipvs").expect("read").ipvs, ipvs::Settings::default());
     let refused = read("mode: quick").expect_err("refused");
-    assert_eq!(refused, "mode: \"quick\" is none of iptables, nftables, userspace");
+    assert_eq!(refused, "mode: \"quick\" is none of iptables, nftables, ipvs, userspace");
     assert_eq!(read("").expect("defaults").mode, Mode::Iptables);
 }
 
@@ -122,8 +121,12 @@ fn no_field_is_ignored() {
         ("iptables: {masqueradeBit: 32}", "iptables.masqueradeBit"),
         ("iptables: {syncPeriod: 1s, minSyncPeriod: 2s}", "iptables.minSyncPeriod"),
         ("nftables: {masqueradeBit: -1}", "nftables.masqueradeBit"),
-        ("ipvs: {scheduler: rr}", "ipvs"),
-        ("ipvs: {strictARP: true}", "ipvs"),
+        ("ipvs: {scheduler: best}", "ipvs.scheduler"),
+        ("ipvs: {excludeCIDRs: [10.0.0.0]}", "ipvs.excludeCIDRs[0]"),
+        ("ipvs: {tcpTimeout: 100ms}", "ipvs.tcpTimeout"),
+        ("ipvs: {tcpFinTimeout: 9999999s}", "ipvs.tcpFinTimeout"),
+        ("ipvs: {udpTimeout: 1ms}", "ipvs.udpTimeout"),
+        ("mode: ipvs\nipvs: {syncPeriod: 1s, minSyncPeriod: 2s}", "ipvs.minSyncPeriod"),
         ("winkernel: {enableDSR: true}", "winkernel"),
         ("windowsRunAsService: true", "windowsRunAsService"),
         ("detectLocalMode: x", "detectLocalMode"),
@@ -150,6 +153,21 @@ fn no_field_is_ignored() {
     }
     let both = read("mode: x\nportRange: 1-2").expect_err("two mistakes");
     assert!(both.contains("mode: ") && both.contains("portRange: "), "{both}");
+}
+
+#[test]
+fn the_section_ipvs_is_taken_in() {
+    let text = "mode: ipvs\nipvs: {scheduler: sh, strictARP: true, excludeCIDRs: [192.0.2.0/24], syncPeriod: 10s,\n  \
+                minSyncPeriod: 2s, tcpTimeout: 15m, tcpFinTimeout: 1m, udpTimeout: 5s}\niptables: {masqueradeBit: 15}";
+    let read = read(text).expect("read");
+    assert_eq!((read.mode, read.mark), (Mode::Ipvs, 1 << 15));
+    assert_eq!(
+        (read.sync_period, read.min_sync_period),
+        (Some(Duration::from_secs(10)), Duration::from_secs(2))
+    );
+    assert_eq!(read.ipvs.timeouts, [900, 60, 5].map(Duration::from_secs));
+    assert!(read.ipvs.strict_arp && read.ipvs.scheduler == "sh");
+    assert!(read.ipvs.excludes("192.0.2.9".parse().expect("ip")));
 }
 
 #[test]

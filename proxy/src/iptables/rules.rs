@@ -161,7 +161,6 @@ fn of_pods(settings: &Settings, is: bool) -> Option<String> {
 
 /// Chains and rules that are there without any Service.
 fn fixed(set: &mut RuleSet, family: Family, settings: &Settings) {
-    let mark = format!("{:#x}", settings.mark);
     for name in ["KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-MARK-MASQ"] {
         set.nat.chain(name);
     }
@@ -176,7 +175,13 @@ fn fixed(set: &mut RuleSet, family: Family, settings: &Settings) {
     ] {
         set.filter.chain(name);
     }
-    let nat = &mut set.nat;
+    masquerading(&mut set.nat, family, settings);
+    forwarding(&mut set.filter, family, settings);
+}
+
+/// Which traffic leaves under this machine's address.
+fn masquerading(nat: &mut Table, family: Family, settings: &Settings) {
+    let mark = format!("{:#x}", settings.mark);
     if let Some(pods) = &settings.masquerade_pods {
         let multicast = family.multicast();
         nat.rule("KUBE-POSTROUTING", format_args!("-s {pods} -d {multicast} -j RETURN"));
@@ -196,7 +201,11 @@ fn fixed(set: &mut RuleSet, family: Family, settings: &Settings) {
         ),
     );
     nat.rule("KUBE-MARK-MASQ", format_args!("-j MARK --or-mark {mark}"));
-    let filter = &mut set.filter;
+}
+
+/// What this machine lets through, and what it keeps from loopback.
+fn forwarding(filter: &mut Table, family: Family, settings: &Settings) {
+    let mark = format!("{:#x}", settings.mark);
     if settings.drop_invalid {
         filter.rule("KUBE-FORWARD", format_args!("-m conntrack --ctstate INVALID -j DROP"));
     }

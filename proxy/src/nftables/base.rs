@@ -15,7 +15,7 @@ pub const fn family_word(family: Family) -> &'static str {
 }
 
 /// How rules match traffic of pods, and (`is` false) of anybody else; `None` where there is no telling.
-fn of_pods(family: Family, settings: &Settings, is: bool) -> Option<String> {
+pub fn of_pods(family: Family, settings: &Settings, is: bool) -> Option<String> {
     let (ip, not) = (family_word(family), if is { "" } else { "!= " });
     match &settings.local {
         LocalDetector::None => None,
@@ -95,7 +95,22 @@ const CHAINS: [(&str, &str); 16] = [
     ("nat-postrouting", "nat hook postrouting priority 100"),
 ];
 
-fn rules(family: Family, settings: &Settings, entrance: &str, mark: u32) -> Vec<(&'static str, String)> {
+type Rules = Vec<(&'static str, String)>;
+
+fn rules(family: Family, settings: &Settings, entrance: &str, mark: u32) -> Rules {
+    let mut rules = translating(family, settings, entrance);
+    rules.extend(masquerading(family, settings, mark));
+    rules.extend(filtering(family, settings, entrance));
+    for (chain, to) in
+        [("nat-prerouting", "services"), ("nat-output", "services"), ("nat-postrouting", "masquerading")]
+    {
+        rules.push((chain, format!("jump {to}")));
+    }
+    rules
+}
+
+/// Where traffic to Services goes.
+fn translating(family: Family, settings: &Settings, entrance: &str) -> Rules {
     let ip = family_word(family);
     let mut rules = Vec::new();
     let mut add = |chain, rule: String| rules.push((chain, rule));
@@ -115,6 +130,14 @@ fn rules(family: Family, settings: &Settings, entrance: &str, mark: u32) -> Vec<
             format!("{network} fib daddr type local meta l4proto . th dport vmap @no-endpoint-nodeports"),
         );
     }
+    rules
+}
+
+/// Which traffic leaves under this machine's address.
+fn masquerading(family: Family, settings: &Settings, mark: u32) -> Rules {
+    let ip = family_word(family);
+    let mut rules = Vec::new();
+    let mut add = |chain, rule: String| rules.push((chain, rule));
     add("mark-for-masquerade", format!("meta mark set meta mark or {mark:#x}"));
     if let Some(pods) = &settings.masquerade_pods {
         let multicast = family.multicast();
@@ -130,6 +153,14 @@ fn rules(family: Family, settings: &Settings, entrance: &str, mark: u32) -> Vec<
     add("masquerading", format!("meta mark and {mark:#x} == 0 return"));
     add("masquerading", format!("meta mark set meta mark and {:#x}", !mark));
     add("masquerading", "masquerade fully-random".to_owned());
+    rules
+}
+
+/// Which traffic is refused, and which meets silence.
+fn filtering(family: Family, settings: &Settings, entrance: &str) -> Rules {
+    let ip = family_word(family);
+    let mut rules = Vec::new();
+    let mut add = |chain, rule: String| rules.push((chain, rule));
     add("reject-chain", "meta l4proto tcp reject with tcp reset".to_owned());
     add("reject-chain", "reject".to_owned());
     add("service-endpoints-check", format!("{entrance} vmap @no-endpoint-services"));
@@ -153,9 +184,6 @@ fn rules(family: Family, settings: &Settings, entrance: &str, mark: u32) -> Vec<
     add("filter-output", "ct state new jump firewall-check".to_owned());
     add("filter-output-post-dnat", "ct state new jump service-endpoints-check".to_owned());
     add("filter-output-post-dnat", "ct state new jump cluster-ips-check".to_owned());
-    add("nat-prerouting", "jump services".to_owned());
-    add("nat-output", "jump services".to_owned());
-    add("nat-postrouting", "jump masquerading".to_owned());
     rules
 }
 

@@ -10,7 +10,7 @@ mod base;
 mod entries;
 
 pub use backend::Nftables;
-pub(crate) use base::family_word;
+pub(crate) use base::{family_word, of_pods};
 
 /// The table's name is upstream's, so that people and tools find what they know.
 pub const TABLE: &str = "kube-proxy";

@@ -3,7 +3,7 @@
 mod ports;
 mod telling;
 
-use crate::backend::{Backend, Mode};
+use crate::backend::{Backend, BackendError, Mode};
 use crate::checks::{self, Checks};
 use crate::command::Own;
 use crate::configuration::source::{self, Said, Source};
@@ -12,6 +12,7 @@ use crate::conntrack::Program;
 use crate::family::Family;
 use crate::health::LastSync;
 use crate::iptables::Iptables;
+use crate::ipvs::Ipvs;
 use crate::keeper::{self, KeepError, Keeper, Make};
 use crate::kernel::{self, Kernel};
 use crate::metrics::{Metric, Metrics};
@@ -71,6 +72,7 @@ fn real(own: Own, relays: Relays) -> Make {
         match mode {
             Mode::Iptables => Box::new(Iptables::new(family, own.clone())),
             Mode::Nftables => Box::new(Nftables::new(family, own.clone())),
+            Mode::Ipvs => Box::new(Ipvs::new(family, own.clone())),
             Mode::Userspace => Box::new(Userspace::new(family, own.clone(), relays.clone())),
         }
     })
@@ -119,6 +121,7 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
         config,
         said,
         configuration: None,
+        in_force: None,
         is_bad: false,
         notices: notices.ok(),
         keeper: Keeper::new(real(own.clone(), relays.clone()), Box::new(Program(own))),
@@ -142,8 +145,10 @@ struct Proxy {
     config: Config,
     given: Given,
     said: watch::Receiver<Said>,
-    /// The last good one.
+    /// The one that is wanted, or the last good one.
     configuration: Option<Configuration>,
+    /// The one that was last in force.
+    in_force: Option<Configuration>,
     /// Whether another one was asked for than is in force.
     is_bad: bool,
     teller: Teller,
@@ -355,6 +360,7 @@ impl Proxy {
             localhost_node_ports: configuration.localhost_node_ports,
             node_port_networks: configuration.node_port_networks(family, &self.config.node_ips),
             drop_invalid: !configuration.conntrack.tcp_be_liberal,
+            ipvs: configuration.ipvs.clone(),
         }
     }
 
@@ -379,12 +385,24 @@ impl Proxy {
                 }
                 self.keeper.put(before, &plans).await?
             }
+            // The mode goes on, by the settings it had.
+            (Err(KeepError::Sync { mode, family, source: source @ BackendError::Refused(_) }), _)
+                if self.in_force != self.configuration =>
+            {
+                let error = KeepError::Sync { mode, family, source };
+                let said = self.said.borrow().clone();
+                self.refused("ModeRefused", &chain(&error), &said);
+                self.configuration.clone_from(&self.in_force);
+                let plans = self.plans();
+                self.keeper.put(mode, &plans).await?
+            }
             (Err(error), _) => {
                 self.count_failure(&error);
                 return Err(error);
             }
         };
-        self.in_force(&plans, times, triggers).await;
+        self.in_force.clone_from(&self.configuration);
+        self.tell_in_force(&plans, times, triggers).await;
         Ok(())
     }
 
@@ -393,12 +411,12 @@ impl Proxy {
         match mode {
             Mode::Iptables => self.metrics.add(Metric::IptablesFailures, &[family.name()], 1),
             Mode::Nftables => self.metrics.add(Metric::NftablesFailures, &[family.name()], 1),
-            Mode::Userspace => {}
+            Mode::Ipvs | Mode::Userspace => {}
         }
     }
 
     /// Everything that follows from plans that are in force.
-    async fn in_force(&mut self, plans: &[Plan], times: keeper::Times, triggers: Vec<jiff::Timestamp>) {
+    async fn tell_in_force(&mut self, plans: &[Plan], times: keeper::Times, triggers: Vec<jiff::Timestamp>) {
         let mode = self.keeper.mode();
         self.last.now();
         self.mode.send_if_modified(|shown| {

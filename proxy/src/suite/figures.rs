@@ -1,11 +1,13 @@
 //! Figures of modes with many Services. Run by name, it prints them; nothing here is a test.
 
+use super::modes::has_ipvs;
 use super::web;
-use super::world::can_be_made;
+use super::world::{can_be_made, shell};
 use crate::backend::Backend;
 use crate::command::Own;
 use crate::family::Family;
 use crate::iptables::Iptables;
+use crate::ipvs::Ipvs;
 use crate::model::ServicePort;
 use crate::nftables::Nftables;
 use crate::plan::Plan;
@@ -74,15 +76,18 @@ fn figures_of_modes() {
     }
     println!("mode services everything_ms change_ms");
     for services in [10, 1_000, 10_000] {
-        for mode in ["iptables", "nftables"] {
+        for mode in ["iptables", "nftables", "ipvs"] {
             // iptables-restore takes minutes to write so many chains for the first time.
-            if mode == "iptables" && services > 1_000 {
+            if (mode == "iptables" && services > 1_000) || (mode == "ipvs" && !has_ipvs()) {
                 continue;
             }
             let figures = std::thread::spawn(move || {
                 unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
+                // Without any address the balancer takes none for an endpoint's.
+                shell("ip link set lo up");
                 let backend: Box<dyn Backend> = match mode {
                     "iptables" => Box::new(Iptables::new(Family::V4, Own::default())),
+                    "ipvs" => Box::new(Ipvs::new(Family::V4, Own::default())),
                     _ => Box::new(Nftables::new(Family::V4, Own::default())),
                 };
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -1,12 +1,13 @@
 //! The suite for each mode, and what modes do to each other and to others' rules.
 
 use super::world::{From, can_be_made, on_a_node, outside, pod, service, shell};
-use super::{KERNEL, RELAYED, Suite, Traits, everything, passes, somebodys, web};
+use super::{BALANCED, KERNEL, RELAYED, Suite, Traits, everything, passes, somebodys, web};
 use crate::backend::{Backend, Mode};
 use crate::command::Own;
 use crate::conntrack::Program;
 use crate::family::Family;
 use crate::iptables::Iptables;
+use crate::ipvs::Ipvs;
 use crate::keeper::{Keeper, Make};
 use crate::nftables::Nftables;
 use crate::notices::{self, Told};
@@ -16,11 +17,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 
-fn make(own: Own) -> Make {
+pub(super) fn make(own: Own) -> Make {
     Box::new(move |mode, family| -> Box<dyn Backend> {
         match mode {
             Mode::Iptables => Box::new(Iptables::new(family, own.clone())),
             Mode::Nftables => Box::new(Nftables::new(family, own.clone())),
+            Mode::Ipvs => Box::new(Ipvs::new(family, own.clone())),
             Mode::Userspace => Box::new(Userspace::new(family, own.clone(), Relays::default())),
         }
     })
@@ -68,6 +70,33 @@ fn nftables_v6() {
     whole_suite(Mode::Nftables, Family::V6, KERNEL);
 }
 
+/// Whether this kernel has IPVS; scripts/ipvs-test brings one that does.
+pub(super) fn has_ipvs() -> bool {
+    let mut backend = Ipvs::new(Family::V4, Own::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    match runtime.block_on(backend.adopt()) {
+        Ok(()) => true,
+        Err(error) => {
+            println!("skipped: {error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn ipvs_v4() {
+    if can_be_made() && has_ipvs() {
+        whole_suite(Mode::Ipvs, Family::V4, BALANCED);
+    }
+}
+
+#[test]
+fn ipvs_v6() {
+    if can_be_made() && has_ipvs() {
+        whole_suite(Mode::Ipvs, Family::V6, BALANCED);
+    }
+}
+
 #[test]
 fn userspace_v4() {
     whole_suite(Mode::Userspace, Family::V4, RELAYED);
@@ -107,13 +136,13 @@ fn userspace_without_rights_names_where_services_are_reached() {
 }
 
 /// A running keeper with the kernel's notices.
-struct Kept {
-    keeper: Keeper,
+pub(super) struct Kept {
+    pub keeper: Keeper,
     notices: Receiver<Told>,
-    plans: Vec<Plan>,
+    pub plans: Vec<Plan>,
 }
 
-async fn kept(mode: Mode) -> Kept {
+pub(super) async fn kept(mode: Mode) -> Kept {
     let own = Own::default();
     let notices = notices::listen(own.clone()).expect("notices");
     let mut keeper = Keeper::new(make(own.clone()), Box::new(Program(own)));

@@ -267,6 +267,7 @@ impl World {
             }
         }
         link_outside(&world.outside);
+        Family::ALL.into_iter().for_each(|family| serve(outside(family, 1)));
         shell("ip route add default via 192.0.2.2; ip -6 route add default via fd02::2");
         // Neighbours of IPv6 find each other a moment after their links are up.
         for family in Family::ALL {

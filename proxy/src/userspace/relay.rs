@@ -48,7 +48,7 @@ impl Door {
 /// Relays every connection until it is aborted.
 pub async fn tcp(listener: TcpListener, door: Door) {
     loop {
-        let client = crate::health::next(|| listener.accept()).await;
+        let client = coracle_listen::page::next(|| listener.accept()).await;
         tokio::spawn(carry(client, door.clone()));
     }
 }

@@ -77,10 +77,11 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(timed(probes[0].as_ref(), "Any", "Filter", || Status::Success), Status::Success);
         }
-        let mut page = crate::metrics::tests::Lines::default();
+        let mut page = coracle_metrics::Text::default();
         metrics.render(&mut page);
-        let counted = "scheduler_plugin_execution_duration_seconds_count [(\"plugin\", \"Any\"), \
-                       (\"extension_point\", \"Filter\"), (\"status\", \"Success\")] 64";
-        assert!(page.0.iter().any(|line| line == counted), "{:#?}", page.0);
+        let counted = "scheduler_plugin_execution_duration_seconds_count{plugin=\"Any\",\
+                       extension_point=\"Filter\",status=\"Success\"} 64";
+        let page = page.finish();
+        assert!(page.lines().any(|line| line == counted), "{page}");
     }
 }

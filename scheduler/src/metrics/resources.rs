@@ -1,8 +1,8 @@
 //! What every pod asks for and may take, as the scheduler counts it: upstream's page `/metrics/resources`.
 
-use super::Page;
 use crate::cache::resources::{Resources, limits_of_spec, requests_of_spec};
 use coracle_api::pod::is_terminal;
+use coracle_metrics::Text;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub const PATH: &str = "/metrics/resources";
 
 /// Writes the page: everything of pods that have not ended.
-pub fn render(pods: &[Arc<Pod>], page: &mut dyn Page) {
+pub fn render(pods: &[Arc<Pod>], page: &mut Text) {
     let mut pods: Vec<&Pod> = pods.iter().map(AsRef::as_ref).filter(|pod| !has_ended(pod)).collect();
     pods.sort_by_key(|pod| (pod.metadata.namespace.as_deref(), pod.metadata.name.as_deref()));
     let help = "What pods ask for, by resource, with the unit where there is one.";
@@ -26,7 +26,7 @@ fn has_ended(pod: &Pod) -> bool {
     !node.is_empty() && is_terminal(pod)
 }
 
-fn family(page: &mut dyn Page, name: &str, help: &str, pods: &[&Pod], of: impl Fn(&Pod) -> Resources) {
+fn family(page: &mut Text, name: &str, help: &str, pods: &[&Pod], of: impl Fn(&Pod) -> Resources) {
     page.head(name, help, "gauge");
     for pod in pods {
         let Some(spec) = &pod.spec else { continue };
@@ -42,7 +42,7 @@ fn family(page: &mut dyn Page, name: &str, help: &str, pods: &[&Pod], of: impl F
                 ("resource", resource),
                 ("unit", unit(resource)),
             ];
-            page.sample(name, &labels, &shown(resource, amount));
+            page.sample(name, &labels, shown(resource, amount));
         }
     }
 }
@@ -70,8 +70,13 @@ fn shown(resource: &str, amount: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::tests::Lines;
     use serde_json::json;
+
+    fn line(name: &str, labels: &[(&str, &str)], amount: &str) -> String {
+        let mut line = Text::default();
+        line.sample(name, labels, amount);
+        line.finish()
+    }
 
     #[test]
     fn every_pod_that_runs_or_waits_shows_what_it_asks_for_and_may_take() {
@@ -96,7 +101,7 @@ mod tests {
             pod("runs", spec.clone(), "Running"),
             pod("over", spec, "Failed"),
         ];
-        let mut page = Lines::default();
+        let mut page = Text::default();
         render(&pods, &mut page);
         let runs = |name: &str, resource: &str, unit: &str, amount: &str| {
             let labels = [
@@ -108,7 +113,7 @@ mod tests {
                 ("resource", resource),
                 ("unit", unit),
             ];
-            format!("kube_pod_resource_{name} {labels:?} {amount}")
+            line(&format!("kube_pod_resource_{name}"), &labels, amount)
         };
         let waits = [
             ("namespace", "a"),
@@ -120,15 +125,17 @@ mod tests {
             ("unit", "cores"),
         ];
         let expected = [
-            "# kube_pod_resource_request gauge".to_owned(),
+            "# TYPE kube_pod_resource_request gauge\n".to_owned(),
             runs("request", "cpu", "cores", "2"),
             runs("request", "memory", "bytes", "1025"),
             runs("request", "example.com/x", "", "2"),
             runs("request", "hugepages-2Mi", "bytes", "2097152"),
-            "# kube_pod_resource_limit gauge".to_owned(),
+            "# TYPE kube_pod_resource_limit gauge\n".to_owned(),
             runs("limit", "memory", "bytes", "3073"),
-            format!("kube_pod_resource_limit {waits:?} 3"),
+            line("kube_pod_resource_limit", &waits, "3"),
         ];
-        assert_eq!(page.0, expected);
+        let page = page.finish();
+        let lines: Vec<_> = page.split_inclusive('\n').filter(|line| !line.starts_with("# HELP")).collect();
+        assert_eq!(lines, expected);
     }
 }

@@ -4,10 +4,10 @@ use super::binding::{Binder, Outcome, Unbound, Verdict};
 use super::*;
 use crate::cache::PodInfo;
 use crate::config::Profile;
-use crate::metrics::tests::Lines;
 use crate::plugins::testing::pod;
 use crate::queue::Popped;
 use coracle_client::Delta;
+use coracle_metrics::Text;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use std::time::Duration;
@@ -74,9 +74,10 @@ async fn of_a_deleted_pod_nothing_is_told() {
         }
         let failure = Some(Unbound::Failed { why: "removed".to_owned(), rejected: true });
         scheduler.take_in(Event::Bound(Box::new(Outcome { verdict, failure, announced: true })));
-        let mut page = Lines::default();
+        let mut page = Text::default();
         metrics.render(&mut page);
-        let counted = page.0.iter().filter(|l| l.starts_with("scheduler_schedule_attempts_total")).count();
+        let counted =
+            page.finish().lines().filter(|l| l.starts_with("scheduler_schedule_attempts_total")).count();
         assert_eq!(counted, attempts, "deleted: {deleted}");
     }
 }

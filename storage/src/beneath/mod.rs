@@ -5,10 +5,12 @@
 //! everything below it by the kernel's `openat2` from that descriptor, which follows no link, leaves the directory by no
 //! name and crosses no mount. What was opened is then read, changed and given away by its descriptor, never by its name.
 
+mod copy;
 mod node;
 mod remove;
 mod walk;
 
+pub use copy::copy;
 pub use node::Node;
 pub use walk::{Reached, walk};
 
@@ -129,6 +131,12 @@ impl Dir {
         let mut file = File::from(self.below(path.as_ref(), flags, 0o600)?);
         file.write_all(data)?;
         permissions.give(&file)
+    }
+
+    /// Makes a file that was not there, which nobody else may read yet.
+    pub fn new_file(&self, name: impl AsRef<Path>) -> io::Result<File> {
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
+        Ok(File::from(self.below(name.as_ref(), flags, 0o600)?))
     }
 
     /// Writes a file from its beginning, or makes it with this mode. Who has it mounted sees what is written.

@@ -29,6 +29,20 @@ impl CallError {
             _ => None,
         }
     }
+
+    /// Whether nothing of what was asked for is under way: the driver has refused. Of all else it may have been done, or be
+    /// done still, so it is asked again until it says. Upstream's sidecars draw the same line.
+    pub fn is_final(&self) -> bool {
+        use tonic::Code::{Aborted, Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable};
+        let unknown = [Cancelled, DeadlineExceeded, Unavailable, ResourceExhausted, Aborted];
+        self.code().is_some_and(|code| !unknown.contains(&code))
+    }
+
+    /// Whether asking again for the same cannot go well; upstream's resizer's rule.
+    pub fn is_infeasible(&self) -> bool {
+        use tonic::Code::{InvalidArgument, NotFound, OutOfRange};
+        self.code().is_some_and(|code| [InvalidArgument, NotFound, OutOfRange].contains(&code))
+    }
 }
 
 /// Connecting to a local socket works at once or not at all.

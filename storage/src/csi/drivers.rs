@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// How long a call to a driver may take; upstream's `csiTimeout`. Shorter, and slow storage is never mounted; longer, and
 /// a pod waits longer for a driver that hangs.
@@ -44,26 +45,42 @@ impl Driver {
 
 /// Shared between who registers drivers and who mounts by them. Cloning shares it.
 #[derive(Clone, Debug, Default)]
-pub struct Drivers(Arc<RwLock<BTreeMap<String, Arc<Driver>>>>);
+pub struct Drivers(Arc<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    drivers: RwLock<BTreeMap<String, Arc<Driver>>>,
+    changed: watch::Sender<()>,
+}
 
 impl Drivers {
     /// Takes the place of a driver of the same name: one that came back on another socket.
     pub fn insert(&self, driver: Driver) {
-        self.0.write().insert(driver.name.clone(), Arc::new(driver));
+        self.0.drivers.write().insert(driver.name.clone(), Arc::new(driver));
+        self.0.changed.send_replace(());
     }
 
     /// Forgets a driver, unless it serves at another socket by now. Whether it was there.
     pub fn remove(&self, name: &str, endpoint: &Path) -> bool {
-        let mut known = self.0.write();
+        let mut known = self.0.drivers.write();
         let same = known.get(name).is_some_and(|driver| driver.client.socket() == endpoint);
         same && known.remove(name).is_some()
     }
 
+    pub fn clear(&self) {
+        self.0.drivers.write().clear();
+    }
+
     pub fn get(&self, name: &str) -> Option<Arc<Driver>> {
-        self.0.read().get(name).cloned()
+        self.0.drivers.read().get(name).cloned()
+    }
+
+    /// Sees every driver that comes from now on.
+    pub fn watch(&self) -> watch::Receiver<()> {
+        self.0.changed.subscribe()
     }
 
     pub fn all(&self) -> Vec<Arc<Driver>> {
-        self.0.read().values().cloned().collect()
+        self.0.drivers.read().values().cloned().collect()
     }
 }

@@ -4,12 +4,15 @@
 
 mod calls;
 mod client;
+mod controller;
+pub mod controller_messages;
 mod drivers;
 pub mod messages;
 mod plugin;
-mod source;
+pub(crate) mod source;
 
 pub use client::{CallError, PluginClient};
+pub use controller::ControllerService;
 pub use drivers::{CALL_TIMEOUT, Driver, Drivers};
 pub use plugin::Csi;
 

@@ -11,10 +11,11 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::SecretReference;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 const NAME: &str = "kubernetes.io/csi";
@@ -23,8 +24,9 @@ const REPUBLISH: Duration = Duration::from_secs(90);
 /// How long a set-up waits for the controller to attach the volume before it is tried again later. Longer, and a pod that is
 /// deleted meanwhile waits.
 const WAIT_FOR_ATTACH: Duration = Duration::from_secs(15);
-/// Between looks at an attachment; upstream asks as often at first.
-const LOOK_AT_ATTACHMENT: Duration = Duration::from_millis(500);
+/// Between looks at an attachment, beside those that the Node's `volumesAttached` brings: for one that its status tells
+/// nothing of.
+const LOOK_AT_ATTACHMENT: Duration = Duration::from_secs(5);
 /// Seconds; upstream's for audiences that say nothing.
 const TOKEN_SECONDS: i64 = 3600;
 
@@ -32,11 +34,13 @@ const TOKEN_SECONDS: i64 = 3600;
 pub struct Csi {
     config: VolumesConfig,
     drivers: Drivers,
+    /// The unique names of what the Node says is attached to it.
+    attached: watch::Receiver<BTreeSet<String>>,
 }
 
 impl Csi {
-    pub fn new(config: VolumesConfig, drivers: Drivers) -> Self {
-        Self { config, drivers }
+    pub fn new(config: VolumesConfig, drivers: Drivers, attached: watch::Receiver<BTreeSet<String>>) -> Self {
+        Self { config, drivers, attached }
     }
 
     fn driver(&self, name: &str) -> Result<Arc<Driver>, VolumeError> {
@@ -72,7 +76,9 @@ impl Csi {
     ) -> Result<BTreeMap<String, String>, VolumeError> {
         let name = source.attachment_name(&self.config.node_name);
         let until = Instant::now() + WAIT_FOR_ATTACH;
+        let mut attached_to_node = self.attached.clone();
         loop {
+            attached_to_node.mark_unchanged();
             let found = objects.attachment(&name).await?;
             let attached = found.filter(|a| a.metadata.deletion_timestamp.is_none());
             let status = attached.and_then(|attachment| attachment.status).filter(|status| status.attached);
@@ -83,7 +89,9 @@ impl Csi {
                 let node = self.config.node_name.clone();
                 return Err(VolumeError::NotAttached { volume: volume.to_owned(), node });
             }
-            tokio::time::sleep(LOOK_AT_ATTACHMENT).await;
+            let next = until.min(Instant::now() + LOOK_AT_ATTACHMENT);
+            // Either is good: the Node has changed, or it is time to look.
+            let _ = tokio::time::timeout_at(next, attached_to_node.changed()).await;
         }
     }
 

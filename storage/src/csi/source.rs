@@ -118,7 +118,7 @@ impl CsiSource {
 }
 
 /// By the first of the volume's modes, as upstream.
-fn access_mode(modes: &[String], single_node_modes: bool) -> Mode {
+pub(crate) fn access_mode(modes: &[String], single_node_modes: bool) -> Mode {
     match (modes.first().map(String::as_str), single_node_modes) {
         (Some("ReadWriteMany"), _) => Mode::MultiNodeMultiWriter,
         (Some("ReadOnlyMany"), _) => Mode::MultiNodeReaderOnly,

@@ -1,5 +1,8 @@
-//! Claims of local-path that grow: a directory has the size of its file system, so only the objects change.
+//! Claims of local-path that grow. A directory has the size of its file system, so only the objects change; a volume that is
+//! a file system of its own grows first.
 
+use super::job::Job;
+use super::work::Outcome;
 use super::{LocalPath, plan};
 use crate::expand::wants_to_grow;
 use crate::facts;
@@ -30,10 +33,12 @@ impl LocalPath {
             return Ok(());
         };
         let volume = facts::volume_name(&claim).and_then(|name| self.volumes.get("", name));
-        let ours = |volume: &PersistentVolume| {
-            facts::is_bound_to(volume, &claim) && plan::is_ours_to_keep(volume, &self.hostname())
-        };
+        let ours =
+            |volume: &PersistentVolume| facts::is_bound_to(volume, &claim) && plan::home(volume).is_some();
         let Some(volume) = volume.filter(|volume| ours(volume)) else { return Ok(()) };
+        if facts::is_limited(&volume) && !self.grow_image(&claim, &volume).await? {
+            return Ok(());
+        }
         let has = facts::storage(volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref()));
         if has < facts::requested(&claim) {
             let mut larger = PersistentVolume::clone(&volume);
@@ -52,8 +57,33 @@ impl LocalPath {
         let api: Api<PersistentVolumeClaim> = api_for(&self.client, key);
         api.replace_status(&key.name, &PostParams::default(), &grown).await?;
         self.recorder.normal(claim.as_ref(), "VolumeResizeSuccessful", "Resize volume succeeded");
-        self.tell_no_limit(&claim);
+        if !facts::is_limited(&volume) {
+            self.tell_no_limit(&claim);
+        }
         Ok(())
+    }
+
+    /// Whether the file system is as large as it shall be. Where another node is asked, its answer wakes the volume.
+    async fn grow_image(
+        &self,
+        claim: &PersistentVolumeClaim,
+        volume: &PersistentVolume,
+    ) -> Result<bool, ReconcileError> {
+        let hostname = plan::home(volume).unwrap_or_default();
+        let Some(home) = self.home_by_hostname(hostname) else { return Ok(false) };
+        let directory = plan::directory_of(volume, &home.root);
+        let bytes = u64::try_from(facts::requested(claim).units()).ok();
+        let (Some(directory), Some(bytes)) = (directory, bytes) else { return Ok(false) };
+        let name = volume.metadata.name.clone().unwrap_or_default();
+        match self.work(&home, &name, &Job::Grow { directory, bytes }).await? {
+            Outcome::Waits { .. } => Ok(false),
+            Outcome::Done => self.close_mail(&home, &name).await.map(|()| true),
+            Outcome::Failed { error, .. } => {
+                let message = format!("resize volume \"{name}\" failed: {error}");
+                self.recorder.warning(claim, "VolumeResizeFailed", message.clone());
+                Err(ReconcileError::Other(message))
+            }
+        }
     }
 }
 

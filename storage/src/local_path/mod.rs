@@ -1,35 +1,50 @@
-//! The built-in provisioner `coracle.io/local-path`: a directory on the node that the claim's pod runs on. One runs
-//! per node, makes that node's directories and removes them.
+//! The built-in provisioner `coracle.io/local-path`: directories of nodes, one for each claim.
+//!
+//! One runs for the whole cluster, where the API server is. It does the work of its own node itself, and asks other nodes'
+//! kubelets for theirs ([`mail`], [`serve`]).
 
 mod grow;
-mod plan;
+pub(crate) mod job;
+pub(crate) mod mail;
+pub(crate) mod plan;
+mod serve;
+pub(crate) mod work;
 
-use crate::beneath::{Dir, remove_below};
-use crate::facts::HOSTNAME;
+pub use serve::serve;
+
+use crate::csi_control::DataSource;
+use crate::facts::{self, HOSTNAME, SELECTED_NODE};
 use crate::provision;
+use crate::volumes::Mounter;
+use coracle_client::informer::api_for;
 use coracle_client::{
     Context, Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder,
 };
+use job::Job;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use plan::Ending;
+use serde_json::json;
 use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
+use work::Outcome;
 
 /// Where this node keeps its volumes.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LocalPathConfig {
     pub node_name: String,
     /// Absolute; created when the first volume is made. `<data-dir>/local-path`.
     pub root: PathBuf,
+    pub mounter: Arc<dyn Mounter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Key {
+pub(crate) enum Key {
     Claim(ObjectKey),
+    /// There, or about to be.
     Volume(String),
 }
 
@@ -42,30 +57,37 @@ impl fmt::Display for Key {
     }
 }
 
-struct LocalPath {
-    client: kube::Client,
-    claims: Informer<PersistentVolumeClaim>,
-    volumes: Informer<PersistentVolume>,
+/// Cloning shares everything.
+#[derive(Clone)]
+pub(crate) struct LocalPath {
+    pub client: kube::Client,
+    pub claims: Informer<PersistentVolumeClaim>,
+    pub volumes: Informer<PersistentVolume>,
     classes: Informer<StorageClass>,
-    nodes: Informer<Node>,
-    recorder: Recorder,
+    pub nodes: Informer<Node>,
+    pub recorder: Recorder,
     config: LocalPathConfig,
 }
 
-/// Runs one node's provisioner until `context.stop` is cancelled. `context.client` needs the rights of
-/// `persistent-volume-binder`.
-pub async fn run(context: Context, config: LocalPathConfig) {
-    let component = format!("{}_{}", crate::facts::LOCAL_PATH, config.node_name);
-    let informers = &context.informers;
-    let reconciler = LocalPath {
-        recorder: Recorder::new(context.client.clone(), &component, ""),
-        client: context.client.clone(),
-        claims: informers.of(),
-        volumes: informers.of(),
-        classes: informers.of(),
-        nodes: informers.of(),
-        config,
-    };
+impl LocalPath {
+    /// `context.client` needs the rights of `persistent-volume-binder`, and that of patching Nodes.
+    pub fn new(context: &Context, config: LocalPathConfig) -> Self {
+        let component = format!("{}_{}", facts::LOCAL_PATH, config.node_name);
+        let informers = &context.informers;
+        Self {
+            recorder: Recorder::new(context.client.clone(), &component, ""),
+            client: context.client.clone(),
+            claims: informers.of(),
+            volumes: informers.of(),
+            classes: informers.of(),
+            nodes: informers.of(),
+            config,
+        }
+    }
+}
+
+/// Runs the cluster's provisioner until `context.stop` is cancelled.
+pub(crate) async fn run(context: &Context, reconciler: LocalPath) {
     let (claims, volumes) = (reconciler.claims.clone(), reconciler.volumes.clone());
     let (classes, nodes) = (reconciler.classes.clone(), reconciler.nodes.clone());
     let of_class = {
@@ -76,10 +98,20 @@ pub async fn run(context: Context, config: LocalPathConfig) {
         .watch(&claims, |delta| delta.new.as_deref().map(claim_key))
         .watch(&volumes, |delta| delta.new.as_ref().map(|v| Key::Volume(v.name_any())))
         .watch(&classes, of_class)
-        .reads(&nodes)
+        .watch(&nodes, |delta| {
+            // Nodes that have nothing to say of volumes are nearly all.
+            let answered = delta.new.iter().flat_map(|node| mail::answered(node));
+            // Snapshots have a controller of their own.
+            let volumes = answered.filter(|name| name.starts_with("pvc-"));
+            volumes.map(|volume| Key::Volume(volume.to_owned())).collect::<Vec<_>>()
+        })
+        .workers(WORKERS)
         .run(context.stop.clone())
         .await;
 }
+
+/// Volumes that are worked on at a time: one may take minutes to be copied.
+const WORKERS: usize = 4;
 
 fn claim_key(claim: &PersistentVolumeClaim) -> Key {
     Key::Claim(ObjectKey::of(claim))
@@ -98,98 +130,232 @@ impl Reconciler for LocalPath {
                 self.grow(key).await?;
                 self.provision(key).await
             }
-            Key::Volume(name) => self.end(name).await,
+            Key::Volume(name) if self.volumes.get("", name).is_some() => self.end(name).await,
+            // Its node has made it, for a claim that waits for it; or nobody waits any more.
+            Key::Volume(name) => match self.claims.iter().find(|c| provision::volume_name(c) == *name) {
+                Some(claim) => self.provision(&ObjectKey::of(claim.as_ref())).await,
+                None => self.forget(name).await,
+            },
         }
     }
 }
 
 impl LocalPath {
-    /// The node's hostname label, which is its name unless somebody changed it.
-    fn hostname(&self) -> String {
-        let node = self.nodes.get("", &self.config.node_name);
-        let label = node.and_then(|n| n.labels().get(HOSTNAME).cloned());
-        label.unwrap_or_else(|| self.config.node_name.clone())
-    }
-
     async fn provision(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
         let Some(claim) = self.claims.get_key(key) else { return Ok(Next::Done) };
-        let class = self.classes.get("", crate::facts::class_of(&claim));
-        if !plan::is_ours(&claim, class.as_deref(), &self.config.node_name) {
-            return Ok(Next::Done);
-        }
-        let Some(class) = class.filter(|_| self.volumes.get("", &provision::volume_name(&claim)).is_none())
-        else {
+        let class = self.classes.get("", facts::class_of(&claim));
+        let Some(node) = plan::node_of(&claim, class.as_deref()) else { return Ok(Next::Done) };
+        let name = provision::volume_name(&claim);
+        let Some(class) = class.filter(|_| self.volumes.get("", &name).is_none()) else {
             return Ok(Next::Done);
         };
-        let failed = |why: &str| {
-            let message =
-                format!("failed to provision volume with StorageClass \"{}\": {why}", class.name_any());
-            self.recorder.warning(claim.as_ref(), "ProvisioningFailed", message.clone());
-            ReconcileError::Other(message)
-        };
-        if let Some(why) = provision::refusal(&claim) {
-            failed(why);
+        let source = DataSource::of(&claim);
+        if source == DataSource::Populator {
+            let message = "Assuming an external populator will provision the volume";
+            self.recorder.normal(claim.as_ref(), "Provisioning", message);
             return Ok(Next::Done);
         }
-        let message = format!("External provisioner is provisioning volume for claim \"{key}\"");
-        self.recorder.normal(claim.as_ref(), "Provisioning", message);
-        let directory = plan::directory(&self.config.root, &claim);
-        make_directory(&directory).await.map_err(|e| failed(&format!("{}: {e}", directory.display())))?;
-        let volume = plan::volume(&claim, &class, &self.hostname(), &directory);
+        let limited = plan::limits(&class);
+        let refusal = provision::refusal(&claim).map(str::to_owned).or(limited.clone().err());
+        let Some(home) = self.home(node) else {
+            let why = format!("node {node} keeps no local-path volumes: its kubelet does not say where");
+            self.failed(&claim, &class, &why);
+            return Ok(Next::Done);
+        };
+        let from = match refusal {
+            Some(why) => Err(why),
+            None => self.source_of(&claim, &source, node).await?,
+        };
+        let from = match from {
+            Ok(from) => from,
+            // A claim that is not bound yet, for one, may be so soon.
+            Err(why) => return Err(ReconcileError::Other(self.failed(&claim, &class, &why))),
+        };
+        let bytes = u64::try_from(facts::requested(&claim).units()).ok().filter(|_| limited == Ok(true));
+        let directory = plan::directory(&claim);
+        let job = Job::Make { directory: directory.clone(), from, bytes };
+        match self.work(&home, &name, &job).await? {
+            Outcome::Waits { new } => {
+                if new {
+                    self.tell_begun(&claim);
+                }
+                Ok(Next::Done)
+            }
+            Outcome::Failed { error, full } => {
+                let message = self.failed(&claim, &class, &error);
+                if full {
+                    self.reschedule(&claim).await?;
+                }
+                Err(ReconcileError::Other(message))
+            }
+            Outcome::Done => {
+                if home.is_own {
+                    self.tell_begun(&claim);
+                }
+                let volume = plan::volume(&claim, &class, &home.hostname, &home.root.join(directory));
+                self.write(&claim, &class, &volume).await
+            }
+        }
+    }
+
+    fn tell_begun(&self, claim: &PersistentVolumeClaim) {
+        let message =
+            format!("External provisioner is provisioning volume for claim \"{}\"", ObjectKey::of(claim));
+        self.recorder.normal(claim, "Provisioning", message);
+    }
+
+    fn failed(&self, claim: &PersistentVolumeClaim, class: &StorageClass, why: &str) -> String {
+        let message = format!("failed to provision volume with StorageClass \"{}\": {why}", class.name_any());
+        self.recorder.warning(claim, "ProvisioningFailed", message.clone());
+        message
+    }
+
+    async fn write(
+        &self,
+        claim: &PersistentVolumeClaim,
+        class: &StorageClass,
+        volume: &PersistentVolume,
+    ) -> Result<Next, ReconcileError> {
         let api: Api<PersistentVolume> = Api::all(self.client.clone());
-        match api.create(&PostParams::default(), &volume).await {
+        match api.create(&PostParams::default(), volume).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(failed(&error.to_string())),
+            Err(error) => {
+                return Err(ReconcileError::Other(self.failed(claim, class, &error.to_string())));
+            }
             Ok(_) => {
                 let message = format!("Successfully provisioned volume {}", volume.name_any());
-                self.recorder.normal(claim.as_ref(), "ProvisioningSucceeded", message);
-                self.tell_no_limit(&claim);
+                self.recorder.normal(claim, "ProvisioningSucceeded", message);
+                if !facts::is_limited(volume) {
+                    self.tell_no_limit(claim);
+                }
             }
         }
         Ok(Next::Done)
     }
 
+    /// The directory on this node that a claim's volume is to be a copy of.
+    async fn source_of(
+        &self,
+        claim: &PersistentVolumeClaim,
+        source: &DataSource,
+        node: &str,
+    ) -> Result<Result<Option<String>, String>, ReconcileError> {
+        Ok(match source {
+            DataSource::Empty | DataSource::Populator => Ok(None),
+            DataSource::Claim(name) => self.claim_as_source(claim, name, node),
+            DataSource::Snapshot(name) => self.snapshot_as_source(claim, name, node).await?,
+            DataSource::Foreign => Err("a data source in another namespace is not supported".to_owned()),
+        })
+    }
+
+    async fn snapshot_as_source(
+        &self,
+        claim: &PersistentVolumeClaim,
+        name: &str,
+        node: &str,
+    ) -> Result<Result<Option<String>, String>, ReconcileError> {
+        let namespace = claim.namespace().unwrap_or_default();
+        let found = crate::snapshot_api::ready(&self.client, facts::LOCAL_PATH, &namespace, name).await;
+        let ready = match found {
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(status.message.clone()),
+            found => found?,
+        };
+        let checked = ready.and_then(|ready| {
+            if facts::requested(claim).units() < ready.restore_bytes {
+                return Err(format!(
+                    "requested volume size is less than the size {} for the source snapshot {name}",
+                    ready.restore_bytes
+                ));
+            }
+            let (hostname, directory) = ready.handle.split_once('/').unwrap_or_default();
+            self.copied_on(node, hostname, name).map(|_| Some(directory.to_owned()))
+        });
+        Ok(checked)
+    }
+
+    /// The node, if it is the one that the source lies on.
+    fn copied_on(&self, node: &str, hostname: &str, source: &str) -> Result<work::Home, String> {
+        let home = self.home(node).filter(|home| home.hostname == hostname);
+        home.ok_or_else(|| {
+            format!("the data of {source} lies on node {hostname}, and can be copied there alone: the pod must run there")
+        })
+    }
+
+    fn claim_as_source(
+        &self,
+        claim: &PersistentVolumeClaim,
+        name: &str,
+        node: &str,
+    ) -> Result<Option<String>, String> {
+        let namespace = claim.namespace().unwrap_or_default();
+        let original = self.claims.get(&namespace, name);
+        let volume = original.as_ref().and_then(|original| {
+            let volume = self.volumes.get("", facts::volume_name(original)?)?;
+            facts::is_bound_to(&volume, original).then_some(volume)
+        });
+        let Some(volume) = volume else { return Err(format!("the PVC DataSource {name} is not bound yet")) };
+        let Some(hostname) = plan::home(&volume) else {
+            return Err(format!("the source volume of {name} is not of local-path"));
+        };
+        let has = facts::storage(volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref()));
+        if facts::requested(claim) < has {
+            return Err("error, new PVC request must be greater than or equal in size to the specified PVC data source".to_owned());
+        }
+        let home = self.copied_on(node, hostname, name)?;
+        let directory = plan::directory_of(&volume, &home.root);
+        directory
+            .map(Some)
+            .ok_or_else(|| format!("the source volume of {name} is outside of its node's root"))
+    }
+
+    /// Lets the scheduler choose another node: this one has no room.
+    async fn reschedule(&self, claim: &PersistentVolumeClaim) -> Result<(), ReconcileError> {
+        let waits = self
+            .classes
+            .get("", facts::class_of(claim))
+            .is_some_and(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"));
+        if waits {
+            let key = ObjectKey::of(claim);
+            let api: Api<PersistentVolumeClaim> = api_for(&self.client, &key);
+            let patch = json!({ "metadata": { "annotations": { SELECTED_NODE: null }, "uid": claim.uid() } });
+            api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        }
+        Ok(())
+    }
+
     async fn end(&self, name: &str) -> Result<Next, ReconcileError> {
         let Some(volume) = self.volumes.get("", name) else { return Ok(Next::Done) };
-        match plan::ending(&volume, &self.hostname(), &self.config.root) {
-            Ending::NotYet => return Ok(Next::Done),
-            Ending::LetGo => {}
-            Ending::Delete(path) => {
-                if let Err(error) = remove_directory(&self.config.root, &path).await {
-                    let message = format!("{}: {error}", path.display());
-                    self.recorder.warning(volume.as_ref(), "VolumeFailedDelete", message.clone());
-                    return Err(ReconcileError::Other(message));
+        if !plan::ends(&volume) {
+            return self.settle(&volume).await;
+        }
+        let hostname = plan::home(&volume).unwrap_or_default();
+        let ending = match self.home_by_hostname(hostname) {
+            Some(home) => (plan::ending(&volume, &home.root), Some(home)),
+            // Its node is gone, and the data with it.
+            None if volume.metadata.deletion_timestamp.is_some() => (Ending::LetGo, None),
+            None => (Ending::NotYet, None),
+        };
+        match ending {
+            (Ending::Delete(directory), Some(home)) => {
+                match self.work(&home, name, &Job::Remove { directory }).await? {
+                    Outcome::Waits { .. } => return Ok(Next::Done),
+                    Outcome::Failed { error, .. } => {
+                        self.recorder.warning(volume.as_ref(), "VolumeFailedDelete", error.clone());
+                        return Err(ReconcileError::Other(error));
+                    }
+                    Outcome::Done => {}
                 }
+                self.close_mail(&home, name).await?;
                 provision::delete(&self.client, &volume).await?;
             }
+            (Ending::LetGo, _) => {}
+            _ => return Ok(Next::Done),
         }
         provision::drop_finalizer(&self.client, name).await
     }
 }
 
-/// Open to every user: pods run as whoever they like, and only pods of the claim's namespace can mount it. The root
-/// is closed to other users of the machine.
-async fn make_directory(path: &Path) -> io::Result<()> {
-    let path = path.to_owned();
-    blocking(move || {
-        let (Some(root), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
-        if !root.try_exists()? {
-            std::fs::create_dir_all(root)?;
-            Dir::open(root)?.itself()?.chmod(0o711)?;
-        }
-        Dir::open(root)?.make_dir(name, 0o777)?.itself()?.chmod(0o777)
-    })
-    .await
-}
-
-/// Its pods may have nested what they liked, and linked to whatever they liked.
-async fn remove_directory(root: &Path, path: &Path) -> io::Result<()> {
-    let (root, path) = (root.to_owned(), path.to_owned());
-    blocking(move || remove_below(&root, &path)).await
-}
-
-async fn blocking(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.into()))
+/// The node's hostname label, which is its name unless somebody changed it.
+fn hostname(node: &Node) -> String {
+    node.labels().get(HOSTNAME).cloned().unwrap_or_else(|| node.name_any())
 }

@@ -8,21 +8,36 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ObjectMeta;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Whether this node makes the claim's volume now.
-pub fn is_ours(claim: &PersistentVolumeClaim, class: Option<&StorageClass>, node: &str) -> bool {
-    class.is_some_and(|class| class.provisioner == LOCAL_PATH)
+/// The node on which the claim's volume is to be made now.
+pub fn node_of<'a>(claim: &'a PersistentVolumeClaim, class: Option<&StorageClass>) -> Option<&'a str> {
+    let due = class.is_some_and(|class| class.provisioner == LOCAL_PATH)
         && claim.metadata.deletion_timestamp.is_none()
-        && facts::volume_name(claim).is_none()
-        && facts::annotation(claim, SELECTED_NODE) == Some(node)
+        && facts::volume_name(claim).is_none();
+    facts::annotation(claim, SELECTED_NODE).filter(|_| due)
 }
 
-/// `root/pvc-<uid>_<namespace>_<name>`.
-pub fn directory(root: &Path, claim: &PersistentVolumeClaim) -> PathBuf {
+/// `pvc-<uid>_<namespace>_<name>`.
+pub fn directory(claim: &PersistentVolumeClaim) -> String {
     let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
     let name = claim.metadata.name.as_deref().unwrap_or_default();
-    root.join(format!("{}_{namespace}_{name}", volume_name(claim)))
+    format!("{}_{namespace}_{name}", volume_name(claim))
+}
+
+/// The parameter of a class that says whether sizes hold: `none` (the default), or `file` for a file system of its own.
+const SIZE_LIMIT: &str = "sizeLimit";
+
+/// Whether volumes of the class take no more than their size; why not where it cannot be had.
+pub fn limits(class: &StorageClass) -> Result<bool, String> {
+    match class.parameters.as_ref().and_then(|all| all.get(SIZE_LIMIT)).map_or("none", String::as_str) {
+        "none" => Ok(false),
+        "file" => Ok(true),
+        other => Err(format!(
+            "parameter {SIZE_LIMIT}: {other:?} is not supported, supported are \"none\" and \"file\""
+        )),
+    }
 }
 
 pub fn volume(
@@ -31,6 +46,9 @@ pub fn volume(
     hostname: &str,
     directory: &Path,
 ) -> PersistentVolume {
+    let mut annotations: BTreeMap<_, _> = [(PROVISIONED_BY.to_owned(), LOCAL_PATH.to_owned())].into();
+    let limited = limits(class) == Ok(true);
+    annotations.extend(limited.then(|| (facts::SIZE_LIMIT.to_owned(), "file".to_owned())));
     let wanted = claim.spec.clone().unwrap_or_default();
     let requirement = NodeSelectorRequirement {
         key: HOSTNAME.to_owned(),
@@ -41,7 +59,7 @@ pub fn volume(
     PersistentVolume {
         metadata: ObjectMeta {
             name: Some(volume_name(claim)),
-            annotations: Some([(PROVISIONED_BY.to_owned(), LOCAL_PATH.to_owned())].into()),
+            annotations: Some(annotations),
             finalizers: Some(vec![FINALIZER.to_owned()]),
             ..ObjectMeta::default()
         },
@@ -51,7 +69,8 @@ pub fn volume(
             claim_ref: Some(facts::reference_to(claim)),
             host_path: Some(HostPathVolumeSource {
                 path: directory.to_string_lossy().into_owned(),
-                type_: Some("DirectoryOrCreate".to_owned()),
+                // What is a file system of its own is never made of nothing.
+                type_: Some(if limited { "Directory" } else { "DirectoryOrCreate" }.to_owned()),
             }),
             mount_options: class.mount_options.clone(),
             node_affinity: Some(VolumeNodeAffinity {
@@ -68,46 +87,55 @@ pub fn volume(
     }
 }
 
-/// Whether this node's provisioner made the volume. `hostname` is the label of this node.
-pub fn is_ours_to_keep(volume: &PersistentVolume, hostname: &str) -> bool {
-    facts::annotation(volume, PROVISIONED_BY) == Some(LOCAL_PATH) && is_pinned_to(volume, hostname)
+/// The hostname label of the node that a volume of ours lies on.
+pub fn home(volume: &PersistentVolume) -> Option<&str> {
+    let ours = facts::annotation(volume, PROVISIONED_BY) == Some(LOCAL_PATH);
+    let affinity = volume.spec.as_ref().filter(|_| ours)?.node_affinity.as_ref();
+    let terms = affinity.and_then(|a| a.required.as_ref()).map(|r| r.node_selector_terms.as_slice());
+    let requirements = terms.unwrap_or_default().iter().flat_map(|t| t.match_expressions.iter().flatten());
+    let mut hosts = requirements.filter(|r| r.key == HOSTNAME && r.operator == "In");
+    match hosts.next()?.values.as_deref() {
+        Some([one]) => Some(one),
+        _ => None,
+    }
+}
+
+/// Whether a volume of ours ends.
+pub fn ends(volume: &PersistentVolume) -> bool {
+    let phase = facts::phase(volume);
+    home(volume).is_some()
+        && phase != "Bound"
+        && (volume.metadata.deletion_timestamp.is_some() || phase == "Released")
 }
 
 /// How a volume of ours ends.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ending {
     NotYet,
-    /// Removes this directory, then the object.
-    Delete(PathBuf),
+    /// Removes what is of this name below the node's root, then the object.
+    Delete(String),
     /// Only our finalizer goes: the data is kept, as the policy says.
     LetGo,
 }
 
-/// `hostname` is the label of this node. A path outside `root` is never removed, whoever wrote it there.
-pub fn ending(volume: &PersistentVolume, hostname: &str, root: &Path) -> Ending {
-    let ours = is_ours_to_keep(volume, hostname);
-    let deleting = volume.metadata.deletion_timestamp.is_some();
-    let phase = facts::phase(volume);
-    if !ours || phase == "Bound" || !(deleting || phase == "Released") {
+/// `root` is where its node keeps volumes. A path outside it is never removed, whoever wrote it there.
+pub fn ending(volume: &PersistentVolume, root: &Path) -> Ending {
+    if !ends(volume) {
         return Ending::NotYet;
     }
     let wants_delete = facts::reclaim_policy(volume) == "Delete";
-    let path = volume.spec.as_ref().and_then(|s| s.host_path.as_ref()).map(|h| PathBuf::from(&h.path));
-    let safe = path.filter(|p| p.parent() == Some(root) && p.file_name().is_some());
-    match safe {
-        Some(path) if wants_delete => Ending::Delete(path),
-        _ if deleting => Ending::LetGo,
+    match directory_of(volume, root) {
+        Some(directory) if wants_delete => Ending::Delete(directory),
+        _ if volume.metadata.deletion_timestamp.is_some() => Ending::LetGo,
         _ => Ending::NotYet,
     }
 }
 
-fn is_pinned_to(volume: &PersistentVolume, hostname: &str) -> bool {
-    let affinity = volume.spec.as_ref().and_then(|s| s.node_affinity.as_ref());
-    let terms = affinity.and_then(|a| a.required.as_ref()).map(|r| r.node_selector_terms.as_slice());
-    let requirements = terms.unwrap_or_default().iter().flat_map(|t| t.match_expressions.iter().flatten());
-    requirements
-        .filter(|r| r.key == HOSTNAME && r.operator == "In")
-        .any(|r| r.values.as_deref() == Some(&[hostname.to_owned()]))
+/// The volume's name below its node's root.
+pub fn directory_of(volume: &PersistentVolume, root: &Path) -> Option<String> {
+    let path = PathBuf::from(&volume.spec.as_ref()?.host_path.as_ref()?.path);
+    let inside = path.parent() == Some(root);
+    path.file_name().filter(|_| inside)?.to_str().map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -140,32 +168,48 @@ mod tests {
     }
 
     #[test]
-    fn only_the_selected_node_makes_the_volume() {
-        assert!(is_ours(&claim(), Some(&class()), "n"));
-        assert!(!is_ours(&claim(), Some(&class()), "m"));
-        assert!(!is_ours(&claim(), None, "n"));
-        let path = directory(Path::new("/data"), &claim());
-        assert_eq!(path, Path::new("/data/pvc-u_x_data"));
-        assert!(facts::is_bound_to(&volume(&claim(), &class(), "n", &path), &claim()));
+    fn a_volume_is_made_on_the_selected_node() {
+        assert_eq!(node_of(&claim(), Some(&class())), Some("n"));
+        assert_eq!(node_of(&claim(), None), None);
+        assert_eq!(directory(&claim()), "pvc-u_x_data");
+        let volume = volume(&claim(), &class(), "n", Path::new("/data/pvc-u_x_data"));
+        assert!(facts::is_bound_to(&volume, &claim()) && !facts::is_limited(&volume));
+        assert_eq!(home(&volume), Some("n"));
+        assert_eq!(directory_of(&volume, Path::new("/data")).as_deref(), Some("pvc-u_x_data"));
+    }
+
+    #[test]
+    fn sizes_hold_where_the_class_says_so() {
+        let of = |limit: &str| StorageClass {
+            parameters: Some([("sizeLimit".to_owned(), limit.to_owned())].into()),
+            ..class()
+        };
+        assert_eq!(
+            (limits(&class()), limits(&of("none")), limits(&of("file"))),
+            (Ok(false), Ok(false), Ok(true))
+        );
+        assert!(
+            limits(&of("quota")).unwrap_err().starts_with("parameter sizeLimit: \"quota\" is not supported")
+        );
+        assert!(facts::is_limited(&volume(&claim(), &of("file"), "n", Path::new("/data/a"))));
     }
 
     #[test]
     fn a_volume_ends_by_its_policy_and_never_outside_the_root() {
         let root = Path::new("/data");
         let inside = "/data/pvc-u_x_data";
-        let gone = Ending::Delete(PathBuf::from(inside));
+        let gone = Ending::Delete("pvc-u_x_data".to_owned());
         let cases = [
-            (made("Released", "Delete", false, inside), "n", gone),
-            (made("Released", "Delete", false, inside), "m", Ending::NotYet),
-            (made("Bound", "Delete", true, inside), "n", Ending::NotYet),
-            (made("Released", "Retain", false, inside), "n", Ending::NotYet),
-            (made("Released", "Retain", true, inside), "n", Ending::LetGo),
-            (made("Released", "Delete", false, "/etc"), "n", Ending::NotYet),
-            (made("Released", "Delete", true, "/data/../etc"), "n", Ending::LetGo),
-            (made("Available", "Delete", false, inside), "n", Ending::NotYet),
+            (made("Released", "Delete", false, inside), gone),
+            (made("Bound", "Delete", true, inside), Ending::NotYet),
+            (made("Released", "Retain", false, inside), Ending::NotYet),
+            (made("Released", "Retain", true, inside), Ending::LetGo),
+            (made("Released", "Delete", false, "/etc"), Ending::NotYet),
+            (made("Released", "Delete", true, "/data/../etc"), Ending::LetGo),
+            (made("Available", "Delete", false, inside), Ending::NotYet),
         ];
-        for (i, (volume, hostname, expected)) in cases.into_iter().enumerate() {
-            assert_eq!(ending(&volume, hostname, root), expected, "case {i}");
+        for (i, (volume, expected)) in cases.into_iter().enumerate() {
+            assert_eq!(ending(&volume, root), expected, "case {i}");
         }
     }
 }

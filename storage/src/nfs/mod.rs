@@ -6,6 +6,7 @@
 mod plan;
 
 use crate::beneath::{Dir, remove_below};
+use crate::csi_control::DataSource;
 use crate::provision;
 use crate::volumes::{Mounter, NfsMount, VolumeError, blocking, digest, make_dir_all};
 use coracle_client::{
@@ -123,6 +124,9 @@ impl Nfs {
         };
         let planned = match provision::refusal(&claim) {
             Some(why) => Err(why.to_owned()),
+            None if DataSource::of(&claim) != DataSource::Empty => {
+                Err("a volume cannot be made from a data source".to_owned())
+            }
             None => plan::directory(&claim, &class),
         };
         let directory = match planned {

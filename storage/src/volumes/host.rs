@@ -113,6 +113,11 @@ pub trait Mounter: Send + Sync {
     fn bind(&self, source: &Path, target: &Path) -> Result<(), VolumeError>;
     /// Mounts a directory of an NFS server. May take minutes: the server may not answer.
     fn mount_nfs(&self, mount: &NfsMount, target: &Path) -> Result<(), VolumeError>;
+    /// Mounts the ext4 file system in the file `image`.
+    fn mount_image(&self, image: &Path, target: &Path) -> Result<(), VolumeError> {
+        let (image, target) = (image.display(), target.display());
+        Err(VolumeError::MountCommand(format!("{image} cannot be mounted at {target}: no loop devices here")))
+    }
     fn unmount(&self, path: &Path) -> Result<(), VolumeError>;
 }
 
@@ -146,6 +151,11 @@ impl Mounter for LinuxMounter {
 
     fn mount_nfs(&self, mount: &NfsMount, target: &Path) -> Result<(), VolumeError> {
         super::nfs::mount(mount, target)
+    }
+
+    fn mount_image(&self, image: &Path, target: &Path) -> Result<(), VolumeError> {
+        let mounted = super::image::run("mount", &["-t", "ext4", "-o", "loop"], &[image, target]);
+        mounted.map(drop).map_err(|error| VolumeError::MountCommand(error.to_string()))
     }
 
     fn unmount(&self, path: &Path) -> Result<(), VolumeError> {

@@ -1,6 +1,6 @@
 //! `local` volumes and claimed `hostPath` ones: a place of this node that outlives the pod.
 
-use super::{Mounted, Record, Request, Spec, VolumeError, VolumePlugin, host_path, ownership};
+use super::{Mounted, Record, Request, Source, Spec, VolumeError, VolumePlugin, host_path, ownership};
 use async_trait::async_trait;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,20 @@ impl VolumePlugin for ClaimedHostPath {
         let source =
             request.spec.persistent().and_then(|volume| volume.host_path.clone()).unwrap_or_default();
         let path = source.path.clone();
-        super::blocking(move || host_path::check(&source)).await?;
+        let limited = match &request.spec.source {
+            Source::Claimed { volume, .. } => crate::facts::is_limited(volume),
+            _ => false,
+        };
+        let host = request.host.clone();
+        super::blocking(move || {
+            if limited {
+                // It is mounted for as long as the machine runs.
+                let mounted = super::image::mount(Path::new(&source.path), host.as_ref());
+                mounted.map_err(|error| VolumeError::MountCommand(error.to_string()))?;
+            }
+            host_path::check(&source)
+        })
+        .await?;
         Ok(Mounted::at(path))
     }
 }

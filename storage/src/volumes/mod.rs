@@ -12,6 +12,7 @@ mod empty_dir;
 mod error;
 mod host;
 mod host_path;
+pub(crate) mod image;
 mod local;
 mod locks;
 mod nfs;
@@ -73,6 +74,8 @@ pub struct Volumes {
     in_use_changed: Notify,
     /// What the Node says is in use, as the API server has it.
     reported: watch::Sender<BTreeSet<String>>,
+    /// What the Node says is attached to it.
+    attached: watch::Sender<BTreeSet<String>>,
 }
 
 impl Volumes {
@@ -84,6 +87,7 @@ impl Volumes {
     ) -> Self {
         let pods_dir = config.root.join("pods");
         let records = Records { root: config.root.clone(), pods_dir: pods_dir.clone() };
+        let attached = watch::Sender::default();
         let plugins: Vec<Box<dyn VolumePlugin>> = vec![
             Box::new(projected::Projected),
             Box::new(empty_dir::EmptyDir),
@@ -94,7 +98,7 @@ impl Volumes {
             Box::new(local::Local),
             Box::new(local::ClaimedHostPath),
             Box::new(nfs::Nfs),
-            Box::new(Csi::new(config, drivers)),
+            Box::new(Csi::new(config, drivers, attached.subscribe())),
         ];
         let volumes = Self {
             pods_dir,
@@ -108,6 +112,7 @@ impl Volumes {
             in_use: Mutex::default(),
             in_use_changed: Notify::new(),
             reported: watch::Sender::default(),
+            attached,
         };
         volumes.note_in_use(in_use(&volumes.records));
         volumes
@@ -141,13 +146,12 @@ impl Volumes {
     /// Notes what the API server knows of [`Volumes::in_use`]. An attached volume is touched only once it stands there:
     /// otherwise it could be detached meanwhile.
     pub fn note_reported(&self, in_use: &[String]) {
-        self.reported.send_if_modified(|known| {
-            let news = known.len() != in_use.len() || !in_use.iter().all(|volume| known.contains(volume));
-            if news {
-                *known = in_use.iter().cloned().collect();
-            }
-            news
-        });
+        note(&self.reported, in_use.iter());
+    }
+
+    /// Notes what the Node says is attached to it: who waits for an attachment looks at it again.
+    pub fn note_attached<'a>(&self, attached: impl Iterator<Item = &'a String>) {
+        note(&self.attached, attached);
     }
 
     /// Counts anew what the records say is in use. Records that cannot be read keep what was known.
@@ -194,6 +198,11 @@ impl Volumes {
         }
         all
     }
+}
+
+fn note<'a>(known: &watch::Sender<BTreeSet<String>>, now: impl Iterator<Item = &'a String>) {
+    let now: BTreeSet<String> = now.cloned().collect();
+    known.send_if_modified(|known| std::mem::replace(known, now.clone()) != now);
 }
 
 /// The attached volumes that the records name; `None` where they cannot be read.

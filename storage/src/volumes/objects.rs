@@ -53,5 +53,11 @@ pub trait Objects: Send + Sync {
         claim: &PersistentVolumeClaim,
         volume: &PersistentVolume,
     ) -> Result<(), ObjectError>;
+    /// Tells the claim that the node's part of its growing has failed for good: the driver refuses the size.
+    async fn expansion_refused(
+        &self,
+        claim: &PersistentVolumeClaim,
+        message: &str,
+    ) -> Result<(), ObjectError>;
     async fn token(&self, request: &TokenRequest) -> Result<Token, ObjectError>;
 }

@@ -188,6 +188,12 @@ impl Volumes {
             }
             Err(error) => {
                 let message = format!("MountVolume.NodeExpandVolume failed for volume {name:?} : {error}");
+                if let VolumeError::Call(refused) = &error
+                    && refused.is_infeasible()
+                    && let Err(error) = self.objects.expansion_refused(claim, &message).await
+                {
+                    tracing::warn!(volume = name, %error, "that the claim cannot grow is not written yet");
+                }
                 notes.push(Note { warning: true, reason: "VolumeResizeFailed", message });
                 true
             }

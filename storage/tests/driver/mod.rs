@@ -1,7 +1,10 @@
 //! A CSI driver of the tests' own, over directories. It remembers every call, and can be told to fail, to hang and to lie
 //! at any of them. It can be killed and started again, also at another socket.
 
+mod controller;
+
 use bytes::Bytes;
+pub use controller::Controller;
 use coracle_storage::csi::messages as csi;
 use csi::NodeRpcType;
 use http_body_util::{BodyExt, StreamBody};
@@ -61,6 +64,7 @@ pub struct State {
     /// Binds what it publishes in the kernel, which needs root. Otherwise it makes directories.
     pub binds: bool,
     pub registered: Vec<(bool, String)>,
+    pub controller: Controller,
 }
 
 pub struct Driver {
@@ -84,6 +88,7 @@ pub fn driver(name: &str, dir: &Path, capabilities: &[NodeRpcType]) -> Arc<Drive
         topology: BTreeMap::new(),
         binds: false,
         registered: Vec::new(),
+        controller: Controller::default(),
     };
     Arc::new(Driver {
         name: name.to_owned(),
@@ -219,6 +224,9 @@ impl Driver {
         self.note(method, message);
         let call = call(method, message);
         let mut state = self.state.lock().unwrap();
+        if let Some(answer) = controller::identity(&state, method) {
+            return answer;
+        }
         match (method, call) {
             ("GetInfo", _) => Ok(csi::PluginInfo {
                 r#type: "CSIPlugin".to_owned(),
@@ -252,7 +260,10 @@ impl Driver {
                 Ok(csi::NodeExpandVolumeResponse { capacity_bytes: call.bytes }.encode_to_vec())
             }
             ("NodeGetVolumeStats", Some(_)) => Ok(stats().encode_to_vec()),
-            (_, Some(call)) => self.work(&mut state, &call),
+            (_, Some(call)) => match controller::work(&mut state.controller, &call, message) {
+                Some(answer) => answer,
+                None => self.work(&mut state, &call),
+            },
             (method, None) => Err((12, format!("{method} is not implemented"))),
         }
     }
@@ -379,7 +390,7 @@ fn call(method: &str, message: &[u8]) -> Option<Call> {
             let request = csi::NodeGetVolumeStatsRequest::decode(message).ok()?;
             (call.volume, call.path) = (request.volume_id, request.volume_path);
         }
-        _ => return None,
+        _ => return controller::fill(&mut call, method, message).then_some(call),
     }
     Some(call)
 }

@@ -77,8 +77,12 @@ async fn a_volume_is_staged_when_it_is_attached_and_in_use_until_it_is_unstaged(
     node.attach("vol-1", false);
     let controllers = async {
         // Nobody asks the driver before the volume is there, and the node has said that it uses it.
+        node.table.looked.notified().await;
         node.attach("vol-1", true);
+        let said = std::time::Instant::now();
+        node.volumes.note_attached([unique_name(DRIVER, "vol-1")].iter());
         node.volumes.in_use_changed().await;
+        assert!(said.elapsed().as_secs() < 4, "nobody waits for the next look, which is every five seconds");
         assert_eq!(node.driver.order(), [""; 0]);
         node.volumes.note_reported(&node.volumes.in_use());
     };
@@ -154,6 +158,10 @@ async fn a_volume_that_grew_is_expanded_where_it_is_mounted() {
     assert!(failed.failed.is_empty(), "it can be used as it is");
     assert_eq!((failed.notes[0].reason, failed.notes[0].warning), ("VolumeResizeFailed", true));
     assert!(node.table.expanded.lock().unwrap().is_empty());
+    assert!(node.table.refused.lock().unwrap().is_empty(), "it may go well the next time");
+    node.driver.told("NodeExpandVolume", crate::driver::Behaviour::Fail(11));
+    assert_eq!(node.set_up(&pod).await.notes[0].reason, "VolumeResizeFailed");
+    assert_eq!(*node.table.refused.lock().unwrap(), ["c"]);
     node.driver.heal();
     let done = node.set_up(&pod).await;
     assert_eq!(done.notes[0].reason, "FileSystemResizeSuccessful");

@@ -67,6 +67,10 @@ pub struct Table {
     objects: Mutex<BTreeMap<(&'static str, String), Value>>,
     /// Claims that were told their new size.
     pub expanded: Mutex<Vec<String>>,
+    /// Claims that were told that they cannot grow.
+    pub refused: Mutex<Vec<String>>,
+    /// Told when an attachment was looked at.
+    pub looked: tokio::sync::Notify,
 }
 
 impl Table {
@@ -108,10 +112,16 @@ impl Objects for Table {
         Ok(self.find("csidriver", name))
     }
     async fn attachment(&self, name: &str) -> Result<Option<VolumeAttachment>, ObjectError> {
-        Ok(self.find("attachment", name))
+        let found = self.find("attachment", name);
+        self.looked.notify_one();
+        Ok(found)
     }
     async fn expanded(&self, claim: &PersistentVolumeClaim, _: &PersistentVolume) -> Result<(), ObjectError> {
         self.expanded.lock().unwrap().push(claim.metadata.name.clone().unwrap());
+        Ok(())
+    }
+    async fn expansion_refused(&self, claim: &PersistentVolumeClaim, _: &str) -> Result<(), ObjectError> {
+        self.refused.lock().unwrap().push(claim.metadata.name.clone().unwrap());
         Ok(())
     }
     async fn token(&self, request: &TokenRequest) -> Result<Token, ObjectError> {

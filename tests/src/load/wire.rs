@@ -120,8 +120,8 @@ impl Http1 {
         let head = self.head(method, path, &format!("content-length: {}\r\n{more}", body.len()));
         // The server may answer, and close, before it has read all.
         let sent = async {
-            self.stream.write_all(head.as_bytes()).await?;
-            self.stream.write_all(body).await?;
+            // In one piece: who is answered before the body is read is not waited for long.
+            self.stream.write_all(&[head.as_bytes(), body].concat()).await?;
             // What TLS has taken is not on its way for that: a task whose turn was over leaves it there.
             self.stream.flush().await
         };

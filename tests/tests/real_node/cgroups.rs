@@ -14,12 +14,12 @@ pub fn steps(steps: &mut Steps<'_>) {
     steps.alone("full-node", full_node);
 }
 
-fn is_v2() -> bool {
+pub fn is_v2() -> bool {
     Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
 }
 
 /// A file of a cgroup in either version: `(controller, version 1's file, version 2's)`.
-fn file(group: &str, controller: &str, one: &str, two: &str) -> String {
+pub fn file(group: &str, controller: &str, one: &str, two: &str) -> String {
     match is_v2() {
         true => format!("cat /sys/fs/cgroup/{group}/{two}"),
         false => format!("cat /sys/fs/cgroup/{controller}/{group}/{one}"),

@@ -2,14 +2,18 @@
 
 use crate::driver::{self, Driver};
 use crate::node::Steps;
+use coracle_storage::csi::controller_messages::ControllerRpcType;
 use coracle_storage::csi::messages::NodeRpcType;
 use coracle_tests::Shell;
 use coracle_tests::image::BUSYBOX;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::Runtime;
 
 const NAME: &str = "csi.e2e.example";
+/// The kubelet looks every 30 s whether volumes have grown that are mounted; the rest is for a busy machine.
+const A_LOOK: Duration = Duration::from_secs(90);
 const REGISTRY: &str = "/var/lib/coracle/kubelet/plugins_registry";
 
 pub fn steps(steps: &mut Steps<'_>) {
@@ -19,8 +23,17 @@ pub fn steps(steps: &mut Steps<'_>) {
 fn started(shell: &Shell, runtime: &Runtime) -> Arc<Driver> {
     let _inside = runtime.enter();
     let dir = shell.home().join("driver");
-    let driver = driver::driver(NAME, &dir, &[NodeRpcType::StageUnstageVolume]);
-    driver.state.lock().expect("the driver's state").binds = true;
+    let driver = driver::driver(NAME, &dir, &[NodeRpcType::StageUnstageVolume, NodeRpcType::ExpandVolume]);
+    {
+        let mut state = driver.state.lock().expect("the driver's state");
+        (state.binds, state.controller.needs_node) = (true, true);
+        state.controller.capabilities = [
+            ControllerRpcType::CreateDeleteVolume,
+            ControllerRpcType::PublishUnpublishVolume,
+            ControllerRpcType::ExpandVolume,
+        ]
+        .into();
+    }
     let endpoint = driver.serve(dir.join("csi.sock"));
     driver.register(Path::new(REGISTRY), &endpoint);
     driver
@@ -33,6 +46,7 @@ fn csi(shell: &Shell) {
     shell.until_that("kubectl get csinode -o yaml", |out| out.contains(&format!("nodeID: {NAME}-node")));
     claimed(shell, &driver);
     inline(shell, &driver);
+    built_in(shell, &driver);
     // A pod without a grace period is gone before its node is done with it.
     let clean = driver.until("taken away", |state| state.staged.is_empty() && state.published.is_empty());
     runtime.block_on(clean);
@@ -81,4 +95,37 @@ fn inline(shell: &Shell, driver: &Driver) {
     std::fs::write(driver.dir.join("volumes").join(&call.volume).join("password"), "secret").expect("a file");
     shell.says("kubectl exec inline -- cat /d/password", "secret");
     shell.ok("kubectl delete pod inline --timeout=100s");
+}
+
+/// Once the driver is handed over nothing of its own is needed: its volume is made, attached, grows and goes.
+fn built_in(shell: &Shell, driver: &Driver) {
+    assert!(driver.calls("CreateVolume").is_empty() && driver.calls("ControllerPublishVolume").is_empty());
+    shell.ok(&format!("kubectl annotate csidriver {NAME} coracle.io/controller=built-in"));
+    shell.apply(&format!(
+        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: e2e-built-in}}\nprovisioner: {NAME}\nvolumeBindingMode: WaitForFirstConsumer\nallowVolumeExpansion: true\n---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: made}}\nspec: {{accessModes: [ReadWriteOnce], storageClassName: e2e-built-in, resources: {{requests: {{storage: 1Mi}}}}}}\n---\napiVersion: v1\nkind: Pod\nmetadata: {{name: made}}\nspec:\n  terminationGracePeriodSeconds: 0\n  volumes: [{{name: d, persistentVolumeClaim: {{claimName: made}}}}]\n  containers:\n  - {{name: main, image: \"{BUSYBOX}\", imagePullPolicy: IfNotPresent, command: [sh, -c, \"echo gold >/d/treasure; sleep 3600\"], volumeMounts: [{{name: d, mountPath: /d}}]}}\n"
+    ));
+    shell.ok("kubectl wait pod/made --for=condition=Ready --timeout=100s");
+    let published = driver.calls("NodePublishVolume").pop().expect("a publication");
+    assert!(published.publish_context["device"].starts_with("/dev/vol-pvc-"), "{published:?}");
+    shell.until(
+        &format!("cat {}", driver.dir.join("volumes").join(&published.volume).join("treasure").display()),
+        "gold",
+    );
+    shell.ok("kubectl patch pvc made --type=merge -p '{\"spec\": {\"resources\": {\"requests\": {\"storage\": \"2Mi\"}}}}'");
+    let grown = "kubectl get pvc made -o jsonpath='{.status.capacity.storage} {.status.conditions}{.status.allocatedResourceStatuses}'";
+    shell.within(A_LOOK, grown, |out| out.trim() == "2Mi");
+    assert_eq!(driver.calls("NodeExpandVolume").pop().map(|call| call.bytes), Some(2 << 20));
+    shell.shows(
+        "kubectl describe pvc made",
+        &["ProvisioningSucceeded", "External resizer is resizing volume", "FileSystemResizeRequired"],
+    );
+    shell.ok("kubectl delete pod made --timeout=100s && kubectl delete pvc made --timeout=100s");
+    shell.until_that("kubectl get pv,volumeattachment", |out| {
+        !out.contains(NAME) && !out.contains("e2e-built-in")
+    });
+    let state = driver.state.lock().expect("the driver's state");
+    let controller = &state.controller;
+    assert!(controller.made.is_empty() && controller.attached.is_empty() && controller.violations.is_empty());
+    drop(state);
+    shell.ok("kubectl delete storageclass e2e-built-in");
 }

@@ -21,6 +21,7 @@ fn second_node(shell: &Shell, node: &Node) {
     joins(shell, &mut second);
     is_held_back(shell, node, &second);
     runs_pods(shell, node, &second);
+    keeps_volumes(shell, &second);
     rolls_back(shell, node);
     rolls_on(shell, node, &second);
     is_lost(shell, &mut second);
@@ -189,6 +190,24 @@ fn runs_pods(shell: &Shell, node: &Node, second: &Second) {
         });
     }
     shell.until_that("kubectl top node --no-headers", |text| text.contains(NAME));
+}
+
+/// A claim of the built-in class lies where its pod runs, and goes from there.
+fn keeps_volumes(shell: &Shell, second: &Second) {
+    shell.apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: over-there}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}\n");
+    let volumes = "volumes: [{name: d, persistentVolumeClaim: {claimName: over-there}}]";
+    let there = format!("  nodeSelector: {{kubernetes.io/hostname: {NAME}}}\n  {volumes}\n  containers:");
+    let keeper =
+        pod("keeper", "echo gold >/d/treasure; sleep 3600", "volumeMounts: [{name: d, mountPath: /d}]");
+    shell.apply(&keeper.replace("  containers:", &there));
+    shell.ok("kubectl wait pod/keeper --for=condition=Ready --timeout=100s");
+    let root = second.data("local-path");
+    shell.until(&format!("cat {}/pvc-*_second-node_over-there/treasure", root.display()), "gold");
+    shell.ok("kubectl delete pod keeper --timeout=100s && kubectl delete pvc over-there --timeout=100s");
+    shell.until(
+        &format!("kubectl get pv --no-headers 2>/dev/null | grep -c over-there; ls {}", root.display()),
+        "0",
+    );
 }
 
 /// One on each node.

@@ -9,6 +9,9 @@ pub fn steps(steps: &mut Steps<'_>) {
     steps.run("static-volume", static_volume);
     steps.run("scratch-volume", scratch_volume);
     steps.run("foreign-volume", foreign_volume);
+    steps.run("limited-volume", limited_volume);
+    steps.run("cloned-volume", cloned_volume);
+    steps.run("snapshot", snapshot);
 }
 
 fn user(name: &str, script: &str, claim: &str) -> String {
@@ -122,4 +125,76 @@ fn foreign_volume(shell: &Shell) {
         println!("this kernel can mount NFS: that it says so where it cannot is not looked at");
     }
     shell.ok("kubectl delete pod disk share --ignore-not-found --timeout=100s");
+}
+
+/// A size that holds: what does not fit is refused to the container, not to the node's disk.
+fn limited_volume(shell: &Shell) {
+    shell.apply("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: e2e-limited}\nprovisioner: coracle.io/local-path\nvolumeBindingMode: WaitForFirstConsumer\nparameters: {sizeLimit: file}\n---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: small}\nspec: {accessModes: [ReadWriteOnce], storageClassName: e2e-limited, resources: {requests: {storage: 16Mi}}}\n");
+    shell.apply(&user("filler", "dd if=/dev/zero of=/d/f bs=1M count=32 2>&1; sleep 3600", "small"));
+    shell.ok("kubectl wait pod/filler --for=condition=Ready --timeout=100s");
+    shell.until_that("kubectl logs filler", |out| out.contains("No space left on device"));
+    shell.says("kubectl describe pvc small | grep -c SizeNotEnforced || true", "0");
+    let dir = shell.ok("kubectl get pv $(kubectl get pvc small -o jsonpath='{.spec.volumeName}') -o jsonpath='{.spec.hostPath.path}'");
+    let size = shell.ok(&format!("stat -c %s {dir}.img"));
+    assert_eq!(size.trim(), (16 << 20).to_string());
+    shell.ok("kubectl delete pod filler --timeout=100s");
+    // As after a start of the machine: who uses it next mounts it again.
+    shell.ok(&format!("umount {dir}"));
+    shell.apply(&user("reader", "test -s /d/f", "small"));
+    shell.ok("kubectl wait pod/reader --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s && kubectl delete pod reader --timeout=100s");
+    shell.ok("kubectl delete pvc small --timeout=100s");
+    shell.until(
+        &format!(
+            "kubectl get pv --no-headers 2>/dev/null | grep -c e2e-limited; ls -d {dir}* 2>/dev/null || true"
+        ),
+        "0",
+    );
+    shell.ok("kubectl delete storageclass e2e-limited");
+}
+
+/// A claim that begins as a copy of another.
+fn cloned_volume(shell: &Shell) {
+    shell.apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: original}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}\n");
+    shell.apply(&user(
+        "writer",
+        "mkdir -p /d/a && echo gold >/d/a/treasure && ln -s a/treasure /d/link",
+        "original",
+    ));
+    shell.ok("kubectl wait pod/writer --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s");
+    shell.apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: copy}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}, dataSource: {kind: PersistentVolumeClaim, name: original}}\n");
+    shell.apply(&user("copyist", "cat /d/link; echo silver >/d/a/treasure", "copy"));
+    shell.ok("kubectl wait pod/copyist --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s");
+    shell.until("kubectl logs copyist", "gold");
+    shell.apply(&user("again", "cat /d/link", "original"));
+    shell.ok("kubectl wait pod/again --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s");
+    shell.until("kubectl logs again", "gold");
+    shell.ok("kubectl delete pod writer copyist again --timeout=100s && kubectl delete pvc original copy --timeout=100s");
+}
+
+/// What a claim was like at one time, in other claims.
+fn snapshot(shell: &Shell) {
+    shell.ok("coracle snapshots | kubectl apply -f - && kubectl wait crd/volumesnapshots.snapshot.storage.k8s.io --for=condition=Established --timeout=60s");
+    shell.apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: living}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}\n");
+    shell.apply(&user("first", "echo gold >/d/treasure", "living"));
+    shell.ok("kubectl wait pod/first --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s");
+    shell.apply("apiVersion: snapshot.storage.k8s.io/v1\nkind: VolumeSnapshotClass\nmetadata: {name: e2e-copies}\ndriver: coracle.io/local-path\ndeletionPolicy: Delete\n---\napiVersion: snapshot.storage.k8s.io/v1\nkind: VolumeSnapshot\nmetadata: {name: then}\nspec: {volumeSnapshotClassName: e2e-copies, source: {persistentVolumeClaimName: living}}\n");
+    shell.ok("kubectl wait volumesnapshot/then --for=jsonpath='{.status.readyToUse}'=true --timeout=100s");
+    shell.shows(
+        "kubectl get volumesnapshot then --no-headers",
+        &["true", "living", "1Mi", "e2e-copies", "snapcontent-"],
+    );
+    shell.apply(&user("second", "echo silver >/d/treasure", "living"));
+    shell.ok("kubectl wait pod/second --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s");
+    shell.apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: restored}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}, dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: then}}\n");
+    shell.apply(&user("third", "cat /d/treasure", "restored"));
+    shell.ok("kubectl wait pod/third --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s");
+    shell.until("kubectl logs third", "gold");
+    let place = shell.ok("kubectl get volumesnapshotcontent -o jsonpath='{.items[0].status.snapshotHandle}'");
+    let place =
+        format!("/var/lib/coracle/local-path/{}", place.split('/').nth(1).expect("node and directory"));
+    shell.says(&format!("cat {place}/treasure"), "gold");
+    shell.ok("kubectl delete volumesnapshot then --timeout=100s");
+    shell.until(&format!("kubectl get volumesnapshotcontent -o name; ls -d {place} 2>/dev/null || true"), "");
+    shell.ok("kubectl delete pod first second third --timeout=100s && kubectl delete pvc living restored --timeout=100s");
+    shell.ok("coracle snapshots | kubectl delete -f - --timeout=100s");
 }

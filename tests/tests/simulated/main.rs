@@ -2,6 +2,7 @@
 
 mod access;
 mod apply;
+mod backup;
 mod bad_input;
 mod bad_start;
 mod change;
@@ -10,6 +11,7 @@ mod create;
 mod damaged;
 mod delete;
 mod discover;
+mod dns;
 mod durable;
 mod nodes;
 mod proxy;

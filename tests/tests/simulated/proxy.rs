@@ -5,7 +5,7 @@ use coracle_tests::{Cluster, skipped};
 use nix::sched::{CloneFlags, unshare};
 
 /// Runs a test on a thread with a network of its own: its servers, commands and packet rules are nobody else's.
-fn in_a_network_of_its_own(test: impl FnOnce() + Send + 'static) {
+pub fn in_a_network_of_its_own(test: impl FnOnce() + Send + 'static) {
     if !nix::unistd::geteuid().is_root() {
         return skipped("a network namespace needs root");
     }
@@ -30,6 +30,12 @@ fn works_in(cluster: &Cluster, mode: &str) {
     cluster.until("curl -s http://127.0.0.1:10249/proxyMode", mode);
 }
 
+/// Whether this kernel has IPVS, or a module of it to load.
+fn has_ipvs() -> bool {
+    let dry = std::process::Command::new("modprobe").args(["--dry-run", "--quiet", "ip_vs"]).status();
+    std::path::Path::new("/proc/net/ip_vs").exists() || dry.is_ok_and(|status| status.success())
+}
+
 const EVENTS: &str = "kubectl get events -n kube-system --field-selector involvedObject.name=kube-proxy -o jsonpath='{range .items[*]}{.type} {.reason} {.message}{\"\\n\"}{end}'";
 
 #[test]
@@ -48,11 +54,19 @@ fn modes_are_switched_by_the_config_map() {
             format!("nft list map ip kube-proxy no-endpoint-services | grep -c '{address} . tcp . 80'");
         cluster.until(&entry, "1");
         // What cannot be done is told, and what was before stays.
-        for (document, word) in [("mode: ipvs", "ipvs"), ("mode: [", "line"), ("portRange: 1-2", "portRange")]
-        {
+        let mut refusals = vec![
+            ("mode: ipvs\nipvs: {scheduler: best}", "InvalidConfiguration", "ipvs.scheduler"),
+            ("mode: [", "InvalidConfiguration", "line"),
+            ("portRange: 1-2", "InvalidConfiguration", "portRange"),
+        ];
+        if !has_ipvs() {
+            refusals.push(("mode: ipvs", "ModeRefused", "ip_vs"));
+        }
+        for (document, reason, word) in refusals {
             configure(&cluster, document);
             cluster.until_that(EVENTS, |events| {
-                events.lines().any(|e| e.starts_with("Warning InvalidConfiguration ") && e.contains(word))
+                let warning = format!("Warning {reason} ");
+                events.lines().any(|e| e.starts_with(&warning) && e.contains(word))
             });
             cluster.until_that("curl -s http://127.0.0.1:10256/healthz", |said| {
                 said.contains("configurationRefused") && said.contains(word)

@@ -1,8 +1,8 @@
 //! Authentication, authorization, admission and what is asked of deprecated resources.
 
-use super::family::{Counter, Family, Gauge, Histogram, Metric as _};
 use super::security::{Credentials, PodSecurity};
-use super::text::Text;
+use coracle_metrics::Text;
+use coracle_metrics::{Counter, Family, Gauge, Histogram, Metric as _};
 use std::sync::Arc;
 use std::time::Duration;
 

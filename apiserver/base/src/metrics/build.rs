@@ -1,6 +1,6 @@
 //! What runs: the version whose API this is, and its features.
 
-use super::text::Text;
+use coracle_metrics::Text;
 
 /// Features of 1.36 that clients look for before they use them, by upstream's gate names; the stage is empty where the
 /// gate is locked on.

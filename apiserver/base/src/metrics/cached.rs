@@ -1,7 +1,7 @@
 //! What the watch cache costs, by resource.
 
-use super::family::{Family, Gauge};
-use super::text::Text;
+use coracle_metrics::Text;
+use coracle_metrics::{Family, Gauge};
 
 /// What a resource costs in the watch cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

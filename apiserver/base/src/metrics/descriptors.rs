@@ -1,6 +1,6 @@
 //! What the process has open, by kind, from /proc (proc_pid_fd(5)).
 
-use super::text::Text;
+use coracle_metrics::Text;
 use std::collections::BTreeMap;
 use std::path::Path;
 

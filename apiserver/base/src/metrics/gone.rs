@@ -1,6 +1,6 @@
 //! Resources that are served no more: their series are dropped, and with them what they cost.
 
-use super::family::{Family, Metric};
+use coracle_metrics::{Family, Metric};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -5,21 +5,17 @@ mod access;
 mod build;
 mod cached;
 mod descriptors;
-mod family;
 mod gone;
 mod process;
 mod requests;
 mod security;
-pub mod stability;
 #[cfg(test)]
 mod tests;
-mod text;
 
 pub use cached::Figures;
-pub use family::{Counter, Family, Gauge, Histogram, Metric};
+pub use coracle_metrics::{CONTENT_TYPE, Counter, Family, Gauge, Histogram, Metric, Text, stability};
 pub use process::process_started;
 pub use requests::{Answered, Request};
-pub use text::{CONTENT_TYPE, Text};
 
 use access::Access;
 use parking_lot::RwLock;

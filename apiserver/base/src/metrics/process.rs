@@ -1,6 +1,6 @@
 //! What every Prometheus client tells of its process, from /proc.
 
-use super::text::Text;
+use coracle_metrics::Text;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 

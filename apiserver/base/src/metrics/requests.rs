@@ -1,8 +1,8 @@
 //! Requests: everything that one answer adds, found by one look at its labels.
 
-use super::family::{Counter, Family, Gauge, Histogram, Metric};
 use super::gone::{self, Name};
-use super::text::Text;
+use coracle_metrics::Text;
+use coracle_metrics::{Counter, Family, Gauge, Histogram, Metric};
 use parking_lot::RwLock;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Figures of the Pod Security Standards, and of the credentials that clients show.
 
-use super::family::{Counter, Family, Histogram, Metric as _};
-use super::text::Text;
+use coracle_metrics::Text;
+use coracle_metrics::{Counter, Family, Histogram, Metric as _};
 use std::time::Duration;
 
 /// Upstream's buckets of what is left of client certificates: minutes, hours, days, months, a year; in seconds.

@@ -43,9 +43,7 @@ pub(super) const RETRY: Duration = Duration::from_secs(60);
 
 /// Runs until the store is told to stop; the error is what a last write met.
 pub(super) fn run(shared: &Shared, committer: &Mutex<Committer>) -> Result<(), StoreError> {
-    let before_waiting = committer.lock().options.before_waiting;
     loop {
-        before_waiting();
         let deadline = committer.lock().next_deadline();
         let Work { mut requests, done, stop } = shared.wait(deadline);
         let mut committer = committer.lock();

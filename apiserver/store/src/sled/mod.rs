@@ -21,6 +21,7 @@ mod format;
 mod jobs;
 mod journal;
 mod maintain;
+mod picture;
 mod queue;
 mod record;
 mod recover;
@@ -35,18 +36,17 @@ mod tree;
 mod verify;
 mod witness;
 
+pub use picture::{Picture, inspect, restore};
 pub use repair::{Examination, Part, Repaired, check, repair, salvage};
 pub use report::{Incident, IncidentKind, Incidents, Refusal, StoreReport};
 pub use scrub::MARK;
 
 use super::history::Limits;
-use super::keyspace::{KeySpace, Present};
+use super::keyspace::KeySpace;
 use super::{Commit, Follower, KeyValue, Listing, Packer, Range, Revision, Store, StoreError, Txn};
 use committer::Committer;
-use dump::Head;
 use parking_lot::Mutex;
 use queue::Shared;
-use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -54,8 +54,8 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 
-/// Revisions by which a restored backup is ahead of what was backed up, so that no revision that a client saw after
-/// the backup means something else.
+/// Revisions by which a repaired store is ahead of what was found, so that no revision that a client saw after that means
+/// something else.
 const RESTORE_JUMP: u64 = 1_000_000;
 
 #[derive(Clone, Debug)]
@@ -80,8 +80,6 @@ pub struct Options {
     /// within months; a start and a day are soon enough, and a few megabytes read.
     pub verify_delay: Duration,
     pub verify_interval: Duration,
-    /// What the writer's thread does each time before it waits for work.
-    pub before_waiting: fn(),
 }
 
 impl Default for Options {
@@ -97,7 +95,6 @@ impl Default for Options {
             vouch_delay: Duration::from_secs(2),
             verify_delay: Duration::from_secs(60),
             verify_interval: Duration::from_secs(24 * 3600),
-            before_waiting: || (),
         }
     }
 }
@@ -172,47 +169,16 @@ impl SledStore {
         self.shared.reporter.subscribe()
     }
 
-    /// Writes a backup of the present; returns its revision. Commits go on meanwhile.
-    pub fn snapshot(&self, writer: impl Write) -> std::io::Result<Revision> {
+    /// The present, to be written somewhere while commits go on.
+    pub fn picture(&self) -> Picture {
         let (present, revision) = self.shared.space.present();
-        let head = Head { revision, other: revision, standalone: true };
-        dump::write(writer, head, present.iter().map(|(key, item)| (key, Some(item))))?;
-        Ok(revision)
+        Picture { present, revision }
     }
 
     fn stop(&self, checkpoint: bool) {
         self.shared.queue.lock().stop.get_or_insert(checkpoint);
         self.shared.wake.notify_one();
     }
-}
-
-/// Makes a store of a backup, in a directory that is empty or does not exist.
-///
-/// # Errors
-/// `Io` with `InvalidData` if the backup is damaged (then nothing is left in the directory), with
-/// `DirectoryNotEmpty` if there is something in it.
-pub fn restore(reader: impl Read, dir: impl AsRef<Path>) -> Result<Revision, StoreError> {
-    let dir = dir.as_ref();
-    let error = disk::at(dir);
-    let restored = (|| {
-        disk::create_dir(dir)?;
-        if std::fs::read_dir(dir)?.next().is_some() {
-            return Err(std::io::ErrorKind::DirectoryNotEmpty.into());
-        }
-        let mut present = Present::new();
-        let head = dump::read(reader, |(key, item)| {
-            if let Some(item) = item {
-                present.insert(key, item);
-            }
-        })?;
-        let other = Revision(head.other.0.max(head.revision.0) + RESTORE_JUMP);
-        let head = Head { revision: head.revision, other, standalone: true };
-        disk::replace(&dir.join(recover::SNAPSHOT), |file| {
-            dump::write(file, head, present.iter().map(|(key, item)| (key, Some(item))))
-        })?;
-        Ok(other)
-    })();
-    restored.map_err(error)
 }
 
 /// Answers nobody any more, however the committer ended.

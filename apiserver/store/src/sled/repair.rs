@@ -56,6 +56,17 @@ pub fn check(dir: impl AsRef<Path>) -> Result<Examination, StoreError> {
     Ok(Examination { parts, outcome })
 }
 
+/// The state that a start would come to, with nothing changed.
+pub(super) fn read(dir: &Path) -> Result<(Present, Revision), StoreError> {
+    // The lock's file would be made where there is no store.
+    std::fs::metadata(dir).map_err(disk::at(dir))?;
+    let _lock = disk::lock(dir)?;
+    let segments = segment::list(dir)?;
+    let tree = TreeCopy::make(dir).map_err(disk::at(dir))?;
+    let replayed = best(dir, &tree.path, &segments, Loss::Refused)?;
+    Ok((replayed.present, replayed.newest))
+}
+
 /// What a repair gave up and kept.
 #[derive(Clone, Debug)]
 pub struct Repaired {

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 /// What a pod can ask for as a whole and get less of than its limit.
 const OVERCOMMITTED: [&str; 2] = ["cpu", "memory"];
+/// What the names of huge pages begin with.
+const HUGE_PAGES: &str = "hugepages-";
 
 /// Defaults of a pod: those of its spec, and what only pods have and templates do not.
 pub fn pod(object: &mut Object) {
@@ -18,6 +20,7 @@ pub fn pod(object: &mut Object) {
     for list in ["containers", "initContainers"] {
         each_mut(spec, list).for_each(requests_from_limits);
     }
+    pod_huge_page_limits(spec);
     pod_requests(spec);
     if bool_at(spec, "hostNetwork") {
         for list in ["containers", "initContainers"] {
@@ -117,6 +120,26 @@ fn requests_from_limits(container: &mut Value) {
     }
 }
 
+/// A pod that says anything of itself as a whole may have the huge pages that its containers may have together: they
+/// cannot be overcommitted. What a pod says itself stands (KEP-2837).
+fn pod_huge_page_limits(spec: &mut Value) {
+    let said = |list: &str| at(spec, list).as_object().is_some_and(|amounts| !amounts.is_empty());
+    if !said("resources.requests") && !said("resources.limits") {
+        return;
+    }
+    let mut containers = spec.clone();
+    remove(&mut containers, "resources");
+    let containers = json!({ "spec": containers });
+    let limits = pod::limits(&containers, Counted::default()).to_map();
+    let pages: Vec<_> = limits.into_iter().filter(|(name, _)| name.starts_with(HUGE_PAGES)).collect();
+    if pages.is_empty() {
+        return;
+    }
+    if let Some(limits) = object_at(spec, "resources.limits") {
+        pages.into_iter().for_each(|(name, amount)| default(limits, &name, amount.to_string()));
+    }
+}
+
 /// A pod that limits itself as a whole asks for what its containers ask for together, and where they ask for nothing, for
 /// its limit. What a pod says itself stands (KEP-2837).
 fn pod_requests(spec: &mut Value) {
@@ -131,7 +154,7 @@ fn pod_requests(spec: &mut Value) {
     let asked = asked.into_iter().filter(|(name, _)| OVERCOMMITTED.contains(&name.as_str()));
     let limits = limits
         .into_iter()
-        .filter(|(name, _)| OVERCOMMITTED.contains(&name.as_str()) || name.starts_with("hugepages-"));
+        .filter(|(name, _)| OVERCOMMITTED.contains(&name.as_str()) || name.starts_with(HUGE_PAGES));
     let wanted: Vec<(String, Value)> =
         asked.map(|(name, quantity)| (name, quantity.to_string().into())).chain(limits).collect();
     if let Some(requests) = object_at(spec, "resources.requests") {
@@ -188,6 +211,36 @@ mod tests {
             pod(&mut object);
             assert_eq!(*at(&object, "spec.resources.requests"), requests, "{resources}");
         }
+    }
+
+    #[test]
+    fn a_pod_that_says_anything_of_itself_may_have_the_huge_pages_of_its_containers() {
+        let with =
+            |amount: &str| json!({ "resources": { "limits": { "hugepages-2Mi": amount, "memory": "1Gi" } } });
+        let of = |resources: Value| {
+            let mut object =
+                json!({ "spec": { "containers": [with("4Mi"), with("2Mi")], "resources": resources } });
+            pod(&mut object);
+            at(&object, "spec.resources").clone()
+        };
+        assert_eq!(
+            of(json!({ "requests": { "cpu": "1" } })),
+            json!({
+                "limits": { "hugepages-2Mi": "6Mi" },
+                "requests": { "cpu": "1", "hugepages-2Mi": "6Mi", "memory": "2Gi" },
+            })
+        );
+        assert_eq!(
+            of(json!({ "limits": { "cpu": "1" } })),
+            json!({
+                "limits": { "cpu": "1", "hugepages-2Mi": "6Mi" },
+                "requests": { "cpu": "1", "hugepages-2Mi": "6Mi", "memory": "2Gi" },
+            })
+        );
+        let own = of(json!({ "limits": { "hugepages-2Mi": "8Mi" } }));
+        assert_eq!(own["limits"], json!({ "hugepages-2Mi": "8Mi" }));
+        assert_eq!(of(json!({})), json!({}));
+        assert_eq!(of(Value::Null), Value::Null);
     }
 
     #[test]

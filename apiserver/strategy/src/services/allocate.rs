@@ -185,18 +185,20 @@ fn node_ports(service: &mut Object, before: &Holding, env: &Env, errors: &mut Er
         .flat_map(|s| holding(s).ports)
         .collect();
     let (ports_wanted, health_wanted) = (needs_node_ports(service), needs_health_check_port(service));
+    // Of others they are a mistake whatever their number, which validation names.
+    let has_node_ports = matches!(kind(service), "NodePort" | "LoadBalancer");
     let path = Path::root("spec");
     let Some(spec) = at_mut(service, "spec") else { return };
     let mut mine: BTreeSet<i64> = before.ports.clone();
     let slots = list_at(spec, "ports").len();
     // What was asked for first, so that nothing chosen here takes it.
     for (i, port) in each_mut(spec, "ports").enumerate() {
-        if let Some(number) = i64_at(port, "nodePort").filter(|n| *n != 0) {
+        if let Some(number) = i64_at(port, "nodePort").filter(|n| *n != 0 && has_node_ports) {
             check_port(number, &mine, &used, &path.field("ports").index(i).field("nodePort"), errors);
             mine.insert(number);
         }
     }
-    if let Some(number) = i64_at(spec, "healthCheckNodePort").filter(|n| *n != 0) {
+    if let Some(number) = i64_at(spec, "healthCheckNodePort").filter(|n| *n != 0 && health_wanted) {
         check_port(number, &mine, &used, &path.field("healthCheckNodePort"), errors);
         mine.insert(number);
     }

@@ -131,13 +131,23 @@ pub fn follow_single(new: &mut Object, old: &Object) {
     }
 }
 
-/// Takes away what belongs to the type before and that the client merely sent back unchanged.
+fn drop_health_check(new: &mut Object, old: &Object) {
+    let (before, needed) = (at(old, "spec.healthCheckNodePort"), needs_health_check_port(new));
+    if let Some(spec) =
+        at_mut(new, "spec").filter(|spec| !needed && at(spec, "healthCheckNodePort") == before)
+    {
+        remove(spec, "healthCheckNodePort");
+    }
+}
+
+/// Takes away what belongs to the type or the policy before and that the client merely sent back unchanged.
 pub fn drop_other_types(new: &mut Object, old: &Object) {
+    drop_health_check(new, old);
     if kind(new) == kind(old) {
         return;
     }
     let (cluster, ports) = (needs_cluster_ip(new), needs_node_ports(new));
-    let (health, external) = (needs_health_check_port(new), is_external(new));
+    let external = is_external(new);
     let balanced = kind(new) == "LoadBalancer";
     let Some(spec) = at_mut(new, "spec") else { return };
     let unchanged = |spec: &Value, field: &str| at(spec, field) == at(&old["spec"], field);
@@ -159,9 +169,6 @@ pub fn drop_other_types(new: &mut Object, old: &Object) {
                 remove(port, "nodePort");
             }
         }
-    }
-    if !health && unchanged(spec, "healthCheckNodePort") {
-        remove(spec, "healthCheckNodePort");
     }
     if !balanced {
         for field in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {

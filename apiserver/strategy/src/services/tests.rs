@@ -173,6 +173,25 @@ fn node_ports_come_and_go_with_the_type() {
 }
 
 #[test]
+fn the_port_of_health_checks_stays_as_it_is_and_goes_with_the_policy() {
+    let world = World::default();
+    let local = json!({ "spec": { "type": "LoadBalancer", "externalTrafficPolicy": "Local" } });
+    let (object, companions) = create(&world, &local).unwrap();
+    let port = i64_at(&object["spec"], "healthCheckNodePort").unwrap();
+    let world = commit(world, &object, &companions);
+    let other = json!({ "spec": { "healthCheckNodePort": 31_111 } });
+    let why =
+        "cannot change healthCheckNodePort on loadBalancer service with externalTraffic=Local during update";
+    assert!(update(&world, &object, &other).err().unwrap().contains(why));
+    let global = json!({ "spec": { "externalTrafficPolicy": "Cluster" } });
+    let (plain, companions) = update(&world, &object, &global).unwrap();
+    assert!(!has(&plain["spec"], "healthCheckNodePort"));
+    assert_eq!(keys(&companions), [format!("-nodeports.coracle.internal//{port}")]);
+    let set = json!({ "spec": { "externalTrafficPolicy": "Cluster", "healthCheckNodePort": 31_111 } });
+    assert!(update(&world, &object, &set).err().unwrap().contains("may only be set when `type` is"));
+}
+
+#[test]
 fn addresses_stay_and_are_released() {
     let (object, companions) = create(&World::default(), &json!({})).unwrap();
     let world = commit(World::default(), &object, &companions);
@@ -240,6 +259,14 @@ fn mistakes_are_named() {
         (
             json!({ "spec": { "ports": [{ "port": 1, "nodePort": 30000 }] } }),
             "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'",
+        ),
+        (
+            json!({ "spec": { "ports": [{ "port": 1, "nodePort": 80 }] } }),
+            "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'",
+        ),
+        (
+            json!({ "spec": { "healthCheckNodePort": 80 } }),
+            "spec.healthCheckNodePort: Invalid value: 80: may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
         ),
         (
             json!({ "spec": { "type": "X" } }),

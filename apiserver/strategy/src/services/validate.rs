@@ -352,4 +352,11 @@ pub fn update(new: &Object, old: &Object, errors: &mut Errors) {
             errors.invalid(&path.field("loadBalancerClass"), classes.0.clone(), "may not change once set");
         }
     }
+    if needs_health_check_port(new) && needs_health_check_port(old) {
+        let port = |service| i64_at(service, "spec.healthCheckNodePort").unwrap_or(0);
+        if port(new) != port(old) {
+            let why = "cannot change healthCheckNodePort on loadBalancer service with externalTraffic=Local during update";
+            errors.invalid(&path.field("healthCheckNodePort"), port(new), why);
+        }
+    }
 }

@@ -24,7 +24,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    fn new(reason: &str, message: impl Into<String>) -> Self {
+    pub fn new(reason: &str, message: impl Into<String>) -> Self {
         Self { reason: reason.to_owned(), message: message.into() }
     }
 

@@ -1,7 +1,7 @@
 //! How far upstream promises to keep a metric (<https://kubernetes.io/docs/concepts/cluster-administration/system-metrics/>),
 //! which its pages tell in the help of each.
 
-use super::text::Text;
+use crate::Text;
 
 /// Of an API server, in 1.36.
 pub const STABLE: &[&str] = &[
@@ -61,7 +61,7 @@ const STABLE_PARTS: &[&str] = &[
 const BETA_PARTS: &[&str] = &["scheduler_pod_scheduling_sli_duration_seconds"];
 
 /// `None` for metrics that are not upstream's.
-pub(super) fn level(name: &str) -> Option<&'static str> {
+pub(crate) fn level(name: &str) -> Option<&'static str> {
     const UPSTREAM: [&str; 7] =
         ["apiserver_", "authenticat", "authorization_", "etcd_", "kubernetes_", "scheduler_", "watch_cache_"];
     match name {
@@ -72,8 +72,8 @@ pub(super) fn level(name: &str) -> Option<&'static str> {
     }
 }
 
-/// How many metrics there are, by level, counted on the page itself; none is hidden or turned off here.
-pub(super) fn render(text: &mut Text) {
+/// Writes how many metrics there are, by level, counted on the page itself; none is hidden or turned off here.
+pub fn render(text: &mut Text) {
     let levels = ["ALPHA", "BETA", "STABLE"];
     let counts = levels.map(|level| {
         let mark = format!(" [{level}] ");

@@ -1,6 +1,6 @@
 //! Prometheus' text exposition format, version 0.0.4.
 
-use super::stability;
+use crate::stability;
 use std::fmt::{Display, Write};
 
 /// For the `Content-Type` of a response that carries it.
@@ -19,6 +19,17 @@ impl Text {
     }
 
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.series(name, labels);
+        self.line(format_args!(" {value}\n"));
+    }
+
+    /// A sample with the time at which it was read, in milliseconds since 1970.
+    pub fn sample_at(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display, millis: i64) {
+        self.series(name, labels);
+        self.line(format_args!(" {value} {millis}\n"));
+    }
+
+    fn series(&mut self, name: &str, labels: &[(&str, &str)]) {
         self.0.push_str(name);
         for (index, (label, held)) in labels.iter().enumerate() {
             self.0.push(if index == 0 { '{' } else { ',' });
@@ -27,7 +38,7 @@ impl Text {
             self.escaped(held);
             self.0.push('"');
         }
-        self.line(format_args!("{} {value}\n", if labels.is_empty() { "" } else { "}" }));
+        self.0.push_str(if labels.is_empty() { "" } else { "}" });
     }
 
     /// A metric of one sample without labels.
@@ -42,7 +53,7 @@ impl Text {
     }
 
     /// What is written so far.
-    pub(super) fn so_far(&self) -> &str {
+    pub(crate) fn so_far(&self) -> &str {
         &self.0
     }
 

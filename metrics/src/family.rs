@@ -2,7 +2,7 @@
 //!
 //! Recording in a series that exists takes a shared lock and a hash of the borrowed label values: nothing is allocated.
 
-use super::text::Text;
+use crate::Text;
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -144,7 +144,7 @@ pub struct Family<M> {
     name: &'static str,
     help: &'static str,
     labels: &'static [&'static str],
-    make: fn() -> M,
+    make: Box<dyn Fn() -> M + Send + Sync>,
     series: RwLock<All<M>>,
 }
 
@@ -191,9 +191,9 @@ impl<M: Metric> Family<M> {
         name: &'static str,
         help: &'static str,
         labels: &'static [&'static str],
-        make: fn() -> M,
+        make: impl Fn() -> M + Send + Sync + 'static,
     ) -> Self {
-        Self { name, help, labels, make, series: RwLock::default() }
+        Self { name, help, labels, make: Box::new(make), series: RwLock::default() }
     }
 
     /// Gives `record` the series with these label values, in the order of the family's labels. Missing values count
@@ -248,11 +248,15 @@ impl<M: Metric> Family<M> {
         }
     }
 
-    /// Writes all series, in the order of their labels.
+    /// Writes all series, in the order of their labels, and nothing where there is none.
     pub fn render(&self, text: &mut Text) {
-        if self.series.read().is_empty() {
-            return;
+        if !self.series.read().is_empty() {
+            self.render_with_head(text);
         }
+    }
+
+    /// As [`render`](Self::render), the head also where there is no series.
+    pub fn render_with_head(&self, text: &mut Text) {
         text.head(self.name, self.help, M::KIND);
         self.each(|labels, metric| metric.render(self.name, labels, text));
     }

@@ -1,0 +1,84 @@
+//! The state at one revision, on its way into a backup and out of one.
+
+use super::dump::{self, Head};
+use super::{disk, recover, repair};
+use crate::keyspace::Present;
+use crate::{KeyValue, Revision, StoreError};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+/// The state as of one revision. It costs memory only for what changes while it is held.
+pub struct Picture {
+    pub(super) present: Present,
+    pub(super) revision: Revision,
+}
+
+impl Picture {
+    /// Of the store of a server that is stopped, which is not changed.
+    ///
+    /// # Errors
+    /// `Io` if the directory cannot be read or a process has the store open; `Damaged` if acknowledged data is lost.
+    pub fn of_stopped(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
+        let (present, revision) = repair::read(dir.as_ref())?;
+        Ok(Self { present, revision })
+    }
+
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    pub fn objects(&self) -> u64 {
+        self.present.len() as u64
+    }
+
+    /// Every value as it is stored, in the order of the keys.
+    pub fn items(&self) -> impl Iterator<Item = KeyValue> + '_ {
+        self.present.iter().map(|(key, item)| item.with_key(key))
+    }
+
+    /// Writes it as [`restore`] reads it.
+    pub fn write(&self, writer: impl Write) -> io::Result<()> {
+        let head = Head { revision: self.revision, other: self.revision, standalone: true };
+        dump::write(writer, head, self.present.iter().map(|(key, item)| (key, Some(item)))).map(drop)
+    }
+}
+
+/// What a written picture holds: its revision, and how many objects.
+///
+/// # Errors
+/// `InvalidData` if anything in it is damaged.
+pub fn inspect(reader: impl Read) -> io::Result<(Revision, u64)> {
+    let mut objects = 0;
+    let head = dump::read(reader, |_| objects += 1)?;
+    Ok((head.revision, objects))
+}
+
+/// Makes a store of a written picture, in a directory that is empty or does not exist. Its revisions go on `ahead` of the
+/// picture's, which has to be more than were handed out since: no revision that a client has seen may mean something else.
+///
+/// # Errors
+/// `Io` with `InvalidData` if the picture is damaged (then nothing is left in the directory), with `DirectoryNotEmpty` if
+/// there is something in it.
+pub fn restore(reader: impl Read, dir: impl AsRef<Path>, ahead: u64) -> Result<Revision, StoreError> {
+    let dir = dir.as_ref();
+    let error = disk::at(dir);
+    let restored = (|| {
+        disk::create_dir(dir)?;
+        if std::fs::read_dir(dir)?.next().is_some() {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        let mut present = Present::new();
+        let head = dump::read(reader, |(key, item)| {
+            if let Some(item) = item {
+                present.insert(key, item);
+            }
+        })?;
+        let other = Revision(head.other.0.max(head.revision.0).saturating_add(ahead));
+        let head = Head { revision: head.revision, other, standalone: true };
+        disk::replace(&dir.join(recover::SNAPSHOT), |file| {
+            dump::write(file, head, present.iter().map(|(key, item)| (key, Some(item))))
+        })?;
+        Ok(other)
+    })();
+    restored.map_err(error)
+}

@@ -1,0 +1,81 @@
+//! `coracle backup` and `coracle restore`: the state of a server in one file, and a data directory of such a file.
+
+mod archive;
+mod chunks;
+mod contents;
+mod error;
+mod file;
+mod key;
+mod read;
+mod restore;
+
+pub use contents::{Site, write};
+pub use error::ArchiveError;
+pub use restore::refuse_unfinished;
+
+use crate::args::{BackupAction, BackupArgs, RestoreArgs};
+use crate::door::{KnockError, Request, knock};
+use crate::server::fail;
+use contents::Manifest;
+use coracle_api::error::chain;
+use coracle_apiserver::store::sled::Picture;
+use file::{NewFile, explain};
+use key::Key;
+use std::path::Path;
+use std::process::ExitCode;
+
+pub fn command(args: BackupArgs) -> ExitCode {
+    told(match (args.action, args.file) {
+        (Some(BackupAction::Verify { file, key_file }), _) => verify(&file, key_file.as_deref()),
+        (None, Some(file)) => make(&args.data_dir, &file, args.key_file.as_deref()),
+        (None, None) => Err("say which file the backup is to be".to_owned()),
+    })
+}
+
+pub fn restore(args: &RestoreArgs) -> ExitCode {
+    told(restore::run(args))
+}
+
+fn told(done: Result<String, String>) -> ExitCode {
+    match done {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => fail(&why),
+    }
+}
+
+fn key(path: Option<&Path>) -> Result<Option<Key>, String> {
+    path.map(Key::read).transpose()
+}
+
+fn verify(path: &Path, key_file: Option<&Path>) -> Result<String, String> {
+    let found = read::examine(path, key(key_file)?.as_ref())
+        .map_err(|error| format!("{}: {}", path.display(), chain(&error)))?;
+    Ok(format!("{}: {}", path.display(), described(&found.manifest)))
+}
+
+fn described(manifest: &Manifest) -> String {
+    format!("{} objects as of revision {}, of {}", manifest.objects, manifest.revision, manifest.created)
+}
+
+/// Of the server that runs on the directory, else of the directory.
+fn make(data_dir: &Path, path: &Path, key_file: Option<&Path>) -> Result<String, String> {
+    let key = key(key_file)?;
+    let mut file = NewFile::create(path).map_err(|error| explain(path, &error))?;
+    let manifest = match knock(data_dir, Request::Backup) {
+        Ok(answer) => read::copy(answer, &mut file, key.as_ref()).map_err(|error| match error {
+            ArchiveError::Io(error) => explain(path, &error),
+            other => format!("the server's answer: {}", chain(&other)),
+        })?,
+        Err(KnockError::NobodyThere(_)) => {
+            let picture = Picture::of_stopped(data_dir.join("db")).map_err(|error| chain(&error))?;
+            let site = Site { data_dir, config: None };
+            write(&mut file, key.as_ref(), &picture, site).map_err(|error| explain(path, &error))?
+        }
+        Err(error) => return Err(chain(&error)),
+    };
+    let bytes = file.finish().map_err(|error| explain(path, &error))?;
+    Ok(format!("{}: {}, {bytes} bytes", path.display(), described(&manifest)))
+}

@@ -1,0 +1,134 @@
+//! The machine is about to be shut down: pods end in time, those of the lowest priority first, and no new ones come. Told
+//! by SIGPWR, which init systems send when the power fails; logind's inhibitors are not taken.
+
+use crate::configuration::shutdown::ShutdownPeriod;
+use crate::kubelet::{Kubelet, Slot};
+use crate::pod::ending::{Eviction, is_over, own_grace};
+use coracle_client::events::reference;
+use k8s_openapi::api::core::v1::Pod;
+use nix::sys::signal::Signal;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
+/// What the node's condition says.
+pub const TROUBLE: &str = "node is shutting down";
+/// Why a pod is not let in.
+pub const REFUSED: (&str, &str) = ("NodeShutdown", "Pod was rejected as the node is shutting down.");
+/// Between looks whether all pods of a priority have ended.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Waits for the signal until `stop`, where pods are given time at all.
+pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
+    let periods = &kubelet.config.shutdown.periods;
+    if periods.is_empty() {
+        return;
+    }
+    let mut told = match signal(SignalKind::from_raw(Signal::SIGPWR as i32)) {
+        Ok(told) => told,
+        Err(error) => {
+            tracing::error!(%error, "the end of the machine is not told, its pods will not end in time");
+            return;
+        }
+    };
+    let work = async {
+        while told.recv().await.is_some() {
+            end_all(&kubelet, periods).await;
+        }
+    };
+    stop.run_until_cancelled(work).await;
+}
+
+async fn end_all(kubelet: &Kubelet, periods: &[ShutdownPeriod]) {
+    tracing::warn!("the machine is shutting down, its pods end");
+    kubelet.shutting_down.send_replace(true);
+    if let Some(node) = kubelet.own.borrow().as_deref() {
+        let text = "Shutdown manager detected shutdown event";
+        kubelet.recorder.event(reference(node), "Normal", "NodeShutdown", text);
+    }
+    let slots: Vec<Slot> =
+        kubelet.register.lock().values().filter(|slot| !is_over(&slot.pod)).cloned().collect();
+    for (time, group) in groups(periods, slots) {
+        let uids: Vec<String> = group.iter().filter_map(|slot| slot.pod.metadata.uid.clone()).collect();
+        for slot in group {
+            let grace = Some(time.min(own_grace(slot.pod.spec.as_ref())));
+            let message = MESSAGE.to_owned();
+            slot.inbox.evict(Eviction { reason: Eviction::TERMINATED, message, grace, disrupts: true });
+        }
+        if tokio::time::timeout(time, ended(kubelet, &uids)).await.is_err() {
+            tracing::warn!(seconds = time.as_secs(), "pods have not ended in their time");
+        }
+    }
+    tracing::warn!("the pods have ended, as far as there was time");
+}
+
+async fn ended(kubelet: &Kubelet, uids: &[String]) {
+    let runs = |uid: &String| kubelet.register.lock().get(uid).is_some_and(|slot| !is_over(&slot.pod));
+    while uids.iter().any(runs) {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The pods of each period that has any, in the order in which they end. A pod belongs to the highest priority that is not
+/// above its own, and to the lowest where its own is below all.
+fn groups(periods: &[ShutdownPeriod], slots: Vec<Slot>) -> Vec<(Duration, Vec<Slot>)> {
+    let mut groups: Vec<(Duration, Vec<Slot>)> =
+        periods.iter().map(|period| (period.time(), Vec::new())).collect();
+    let of = |pod: &Pod| {
+        let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or_default();
+        periods.iter().rposition(|period| period.priority <= priority).unwrap_or(0)
+    };
+    for slot in slots {
+        let place = of(&slot.pod);
+        if let Some((_, group)) = groups.get_mut(place) {
+            group.push(slot);
+        }
+    }
+    groups.retain(|(_, group)| !group.is_empty());
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn pods_end_by_priority_from_the_lowest_on() {
+        let period = |priority, shutdown_grace_period_seconds| ShutdownPeriod {
+            priority,
+            shutdown_grace_period_seconds,
+        };
+        let periods = [period(0, 10), period(1000, 20), period(5000, 30), period(100_000, 40)];
+        let slot = |(name, priority): (&str, i32)| {
+            let pod =
+                json!({ "metadata": { "name": name }, "spec": { "containers": [], "priority": priority } });
+            Slot::new(Arc::new(serde_json::from_value(pod).unwrap()))
+        };
+        let all = [
+            ("top", 2_000_000_000),
+            ("thousand", 1000),
+            ("below", -5),
+            ("none", 0),
+            ("under", 999),
+            ("over", 100_001),
+        ];
+        let found: Vec<(u64, Vec<String>)> = groups(&periods, all.into_iter().map(slot).collect())
+            .into_iter()
+            .map(|(time, group)| {
+                (time.as_secs(), group.iter().filter_map(|slot| slot.pod.metadata.name.clone()).collect())
+            })
+            .collect();
+        let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            found,
+            [
+                (10, names(&["below", "none", "under"])),
+                (20, names(&["thousand"])),
+                (40, names(&["top", "over"]))
+            ]
+        );
+    }
+}

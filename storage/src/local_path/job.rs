@@ -1,0 +1,215 @@
+//! What a node does for its local-path volumes. All of it can be done again.
+
+use crate::beneath::{Dir, copy, remove_below};
+use crate::volumes::image::{self, ImageError};
+use crate::volumes::{Mounter, VolumeError};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+/// One volume is one name below the node's root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "camelCase", deny_unknown_fields)]
+pub enum Job {
+    /// Makes the volume, with what is in another one where `from` names it. With `bytes` it is a file system of that size.
+    Make {
+        directory: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bytes: Option<u64>,
+    },
+    /// Makes a volume larger that is a file system of its own.
+    Grow {
+        directory: String,
+        bytes: u64,
+    },
+    Remove {
+        directory: String,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    #[error("{0:?} is no name of a volume")]
+    Name(String),
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Mount(#[from] VolumeError),
+    #[error(transparent)]
+    Image(#[from] ImageError),
+}
+
+impl JobError {
+    /// Whether another node may have the room that this one has not.
+    pub fn is_full(&self) -> bool {
+        let full = |error: &io::Error| error.kind() == io::ErrorKind::StorageFull;
+        match self {
+            Self::Io { source, .. } | Self::Image(ImageError::Io { source, .. }) => full(source),
+            _ => false,
+        }
+    }
+}
+
+/// Does it. Takes as long as the copying takes: not for an async thread.
+pub fn perform(root: &Path, job: &Job, host: &dyn Mounter) -> Result<(), JobError> {
+    match job {
+        Job::Make { directory, from, bytes } => {
+            let (path, from) =
+                (place(root, directory)?, from.as_deref().map(|from| place(root, from)).transpose()?);
+            match bytes {
+                Some(bytes) => make_image(root, &path, from.as_deref(), *bytes, host),
+                None => make_directory(root, &path, from.as_deref(), host),
+            }
+        }
+        Job::Grow { directory, bytes } => Ok(image::grow(&place(root, directory)?, *bytes, host)?),
+        Job::Remove { directory } => {
+            let path = place(root, directory)?;
+            image::remove(&path, host)?;
+            // Its pods may have nested what they liked, and linked to whatever they liked.
+            remove_below(root, &path).map_err(at(&path))
+        }
+    }
+}
+
+/// The volume's place: one name, and none that is hidden.
+fn place(root: &Path, name: &str) -> Result<PathBuf, JobError> {
+    let mut parts = Path::new(name).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(part)), None) if part == name && !name.starts_with('.') => {
+            Ok(root.join(name))
+        }
+        _ => Err(JobError::Name(name.to_owned())),
+    }
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> JobError {
+    let path = path.to_owned();
+    move |source| JobError::Io { path: path.clone(), source }
+}
+
+/// The root is closed to other users of the machine.
+fn open_root(root: &Path) -> io::Result<Dir> {
+    if !root.try_exists()? {
+        std::fs::create_dir_all(root)?;
+        Dir::open(root)?.itself()?.chmod(0o711)?;
+    }
+    Dir::open(root)
+}
+
+/// Open to every user: pods run as whoever they like, and only pods of the claim's namespace can mount it. It gets its name
+/// when it is whole.
+fn make_directory(root: &Path, path: &Path, from: Option<&Path>, host: &dyn Mounter) -> Result<(), JobError> {
+    let failed = at(path);
+    let root = open_root(root).map_err(&failed)?;
+    let name = path.file_name().unwrap_or_default();
+    if root.node(name).is_ok() {
+        return Ok(());
+    }
+    let mut fresh = std::ffi::OsString::from(".new-");
+    fresh.push(name);
+    root.remove(&fresh).map_err(&failed)?;
+    let made = root.make_dir(&fresh, 0o777).map_err(&failed)?;
+    fill(&made, from, host)?;
+    made.itself().and_then(|node| node.chmod(0o777)).map_err(&failed)?;
+    root.rename(&fresh, name).map_err(&failed)
+}
+
+fn fill(made: &Dir, from: Option<&Path>, host: &dyn Mounter) -> Result<(), JobError> {
+    let Some(from) = from else { return Ok(()) };
+    image::mount_if_any(from, host)?;
+    Dir::open(from).and_then(|source| copy(&source, made)).map_err(at(from))
+}
+
+fn make_image(
+    root: &Path,
+    path: &Path,
+    from: Option<&Path>,
+    bytes: u64,
+    host: &dyn Mounter,
+) -> Result<(), JobError> {
+    open_root(root).map_err(at(root))?;
+    let fill = |made: &Dir| fill(made, from, host);
+    image::make(path, bytes, host, fill)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volumes::LinuxMounter;
+    use std::fs;
+
+    fn make(directory: &str, from: Option<&str>, bytes: Option<u64>) -> Job {
+        Job::Make { directory: directory.to_owned(), from: from.map(str::to_owned), bytes }
+    }
+
+    #[test]
+    fn volumes_are_made_copied_and_removed_and_nothing_else_is() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("root");
+        let run = |job: &Job| perform(&root, job, &LinuxMounter);
+        run(&make("one", None, None)).unwrap();
+        fs::write(root.join("one/file"), "gold").unwrap();
+        // Half a copy of a process that died.
+        fs::create_dir(root.join(".new-two")).unwrap();
+        fs::write(root.join(".new-two/half"), "").unwrap();
+        run(&make("two", Some("one"), None)).unwrap();
+        assert_eq!(fs::read_to_string(root.join("two/file")).unwrap(), "gold");
+        assert!(!root.join("two/half").exists());
+        fs::write(root.join("two/more"), "").unwrap();
+        run(&make("two", Some("one"), None)).unwrap();
+        assert!(root.join("two/more").exists(), "what is there is left as it is");
+        for name in ["..", "../one", "one/file", "", ".new-two", "/one"] {
+            let job = Job::Remove { directory: name.to_owned() };
+            assert!(matches!(run(&job), Err(JobError::Name(_))), "{name}");
+        }
+        run(&Job::Remove { directory: "one".to_owned() }).unwrap();
+        run(&Job::Remove { directory: "one".to_owned() }).unwrap();
+        assert!(!root.join("one").exists() && root.join("two").exists());
+    }
+
+    /// The kernel lets nobody else resize a file system that is mounted.
+    fn may_resize() -> bool {
+        const CAP_SYS_RESOURCE: u32 = 24;
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap() & 1 << CAP_SYS_RESOURCE != 0
+    }
+
+    #[test]
+    fn a_limited_volume_takes_no_more_than_its_size_and_grows() {
+        if !nix::unistd::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+            eprintln!("skipped: file systems in files need root and loop devices");
+            return;
+        }
+        const MIB: u64 = 1 << 20;
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("root");
+        let run = |job: &Job| perform(&root, job, &LinuxMounter);
+        let write = |mib: u64| fs::write(root.join("one/f"), vec![1; usize::try_from(mib * MIB).unwrap()]);
+        run(&make("one", None, Some(16 * MIB))).unwrap();
+        assert_eq!(fs::read_dir(root.join("one")).unwrap().count(), 0, "an empty volume is empty");
+        assert_eq!(write(32).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        fs::remove_file(root.join("one/f")).unwrap();
+        let full = if may_resize() {
+            run(&Job::Grow { directory: "one".to_owned(), bytes: 64 * MIB }).unwrap();
+            32
+        } else {
+            eprintln!("growing is left out: it needs CAP_SYS_RESOURCE");
+            12
+        };
+        write(full).unwrap();
+        // As after a start of the machine.
+        LinuxMounter.unmount(&root.join("one")).unwrap();
+        run(&make("one", None, Some(64 * MIB))).unwrap();
+        assert_eq!(fs::metadata(root.join("one/f")).unwrap().len(), full * MIB);
+        let copied = make("two", Some("one"), Some(8 * MIB));
+        assert!(run(&copied).unwrap_err().is_full(), "what does not fit is no copy");
+        assert!(run(&make("huge", None, Some(1 << 50))).unwrap_err().is_full());
+        for name in ["one", "two", "huge"] {
+            run(&Job::Remove { directory: name.to_owned() }).unwrap();
+        }
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 0, "nothing is left behind");
+    }
+}

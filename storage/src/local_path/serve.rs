@@ -1,0 +1,71 @@
+//! The side of a node: it says where it keeps volumes, and does what it is asked for them.
+
+use super::job::perform;
+use super::mail::{self, Answer};
+use crate::volumes::Mounter;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Pause after the API server did not answer.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Works for ever on what its Node asks for. `node` is the newest copy of it; `client` may patch it. One volume after the
+/// other: they share a disk.
+pub async fn serve(
+    client: kube::Client,
+    mut node: watch::Receiver<Option<Arc<Node>>>,
+    root: PathBuf,
+    mounter: Arc<dyn Mounter>,
+) {
+    loop {
+        let now = node.borrow_and_update().clone();
+        if let Some(now) = now {
+            match step(&client, &now, &root, &mounter).await {
+                Ok(()) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "what was done for local-path volumes is not told yet, trying again");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+            }
+        }
+        if node.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
+async fn step(
+    client: &kube::Client,
+    node: &Node,
+    root: &std::path::Path,
+    mounter: &Arc<dyn Mounter>,
+) -> Result<(), kube::Error> {
+    let name = node.name_any();
+    if mail::root(node).as_deref() != Some(root) {
+        let patch = json!({ "metadata": { "annotations": { mail::ROOT: root.to_string_lossy() } } });
+        write(client, &name, patch).await?;
+    }
+    for (volume, job) in mail::open(node) {
+        let (asked, place, host) = (job.clone(), root.to_owned(), mounter.clone());
+        let done = tokio::task::spawn_blocking(move || perform(&place, &asked, host.as_ref())).await;
+        let (error, full) = match done {
+            Ok(Ok(())) => (String::new(), false),
+            Ok(Err(error)) => (error.to_string(), error.is_full()),
+            Err(panic) => (panic.to_string(), false),
+        };
+        write(client, &name, mail::answering(&volume, &Answer { job, error, full })).await?;
+    }
+    Ok(())
+}
+
+async fn write(client: &kube::Client, node: &str, patch: Value) -> Result<(), kube::Error> {
+    let api: Api<Node> = Api::all(client.clone());
+    api.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+}
