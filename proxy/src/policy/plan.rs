@@ -16,6 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+/// Where the cluster's DNS is at home.
+pub const DNS_NAMESPACE: &str = "kube-system";
+
 /// What the API says.
 #[derive(Clone, Copy)]
 pub struct World<'a> {
@@ -23,6 +26,57 @@ pub struct World<'a> {
     pub pods: &'a [Arc<Pod>],
     pub namespaces: &'a [Arc<Namespace>],
     pub policies: &'a [Arc<NetworkPolicy>],
+    /// Where the cluster's DNS answers without being a Pod.
+    pub resolvers: &'a [Resolver],
+    /// The addresses that pods of this node are given: one of them that no known pod has is let nowhere.
+    pub range: Option<IpNet>,
+}
+
+/// A socket of the cluster's DNS. To policies it is port 53 of a pod `k8s-app: kube-dns` in kube-system.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Resolver {
+    pub ip: IpAddr,
+    pub port: u16,
+    pub protocol: DnsProtocol,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DnsProtocol {
+    Tcp,
+    Udp,
+}
+
+impl DnsProtocol {
+    const ALL: [Self; 2] = [Self::Tcp, Self::Udp];
+
+    /// Of what upstream's Service calls its ports; no others are DNS.
+    pub fn of_port(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|protocol| protocol.port_name() == name)
+    }
+
+    const fn port_name(self) -> &'static str {
+        match self {
+            Self::Tcp => "dns-tcp",
+            Self::Udp => "dns",
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+
+    fn is_meant_by(self, port: &NetworkPolicyPort) -> bool {
+        let protocol = port.protocol.as_deref().unwrap_or("TCP");
+        let number = match &port.port {
+            None => true,
+            Some(IntOrString::Int(first)) => (*first..=port.end_port.unwrap_or(*first)).contains(&53),
+            Some(IntOrString::String(name)) => name == self.port_name(),
+        };
+        number && protocol.eq_ignore_ascii_case(self.word())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +103,14 @@ impl Direction {
         }
     }
 
+    /// Where the pod itself stands in a packet.
+    const fn own(self) -> &'static str {
+        match self {
+            Self::Ingress => "daddr",
+            Self::Egress => "saddr",
+        }
+    }
+
     /// Where a packet's peer stands.
     const fn peer(self) -> &'static str {
         match self {
@@ -69,6 +131,10 @@ pub struct Plan {
     pub chains: BTreeMap<String, Vec<String>>,
     /// The chain that judges what goes to (ingress) or comes from (egress) an isolated pod of this node.
     pub isolated: BTreeMap<(Direction, IpAddr), String>,
+    /// Rules for what no policy has judged yet.
+    pub gate: Vec<String>,
+    /// The pods of this node that all policies are in force for.
+    pub judged: BTreeSet<IpAddr>,
 }
 
 /// A pod as policies see it.
@@ -85,6 +151,7 @@ pub fn plan(world: World<'_>, family: Family) -> Plan {
     let mut planner = Planner { world, family, targets: &targets, plan: Plan::default() };
     for direction in Direction::ALL {
         planner.isolate(direction);
+        planner.close(direction);
     }
     planner.plan
 }
@@ -201,10 +268,27 @@ impl Planner<'_> {
         }
     }
 
+    /// A pod's first packet may be sent before it is known whose it is: it waits until that is known, as far as there
+    /// are policies of the direction at all.
+    fn close(&mut self, direction: Direction) {
+        let local = self.targets.iter().filter(|target| target.local);
+        self.plan.judged = local.flat_map(|target| target.ips.iter().copied()).collect();
+        let range = self.world.range.filter(|range| Family::of(range.addr()) == self.family);
+        if let Some(range) = range
+            && self.world.policies.iter().any(|policy| is_about(policy, direction))
+        {
+            let field = format!("{} {}", self.word(), direction.own());
+            self.plan.gate.push(format!("{field} {range} {field} != @judged drop"));
+        }
+    }
+
     /// What one policy lets through.
     fn lines(&mut self, policy: &NetworkPolicy, namespace: &str, direction: Direction) -> Vec<String> {
         let mut lines = Vec::new();
         for (peers, ports) in rules(policy, direction) {
+            if direction == Direction::Egress {
+                lines.extend(self.to_resolvers(peers, ports, namespace));
+            }
             let peers: Vec<String> = match peers {
                 [] => vec![String::new()],
                 peers => peers.iter().filter_map(|peer| self.peer(peer, namespace, direction)).collect(),
@@ -219,6 +303,58 @@ impl Planner<'_> {
 
     fn word(&self) -> &'static str {
         crate::nftables::family_word(self.family)
+    }
+
+    /// What a rule lets through to the cluster's DNS, and to nothing else of the machine that it answers on.
+    fn to_resolvers(
+        &mut self,
+        peers: &[NetworkPolicyPeer],
+        ports: &[NetworkPolicyPort],
+        namespace: &str,
+    ) -> Vec<String> {
+        let mut lines = Vec::new();
+        for protocol in DnsProtocol::ALL {
+            let of_protocol = self.world.resolvers.iter().filter(|r| r.protocol == protocol);
+            let sockets: BTreeSet<(IpAddr, u16)> =
+                of_protocol.filter(|r| Family::of(r.ip) == self.family).map(|r| (r.ip, r.port)).collect();
+            let is_meant = ports.is_empty() || ports.iter().any(|port| protocol.is_meant_by(port));
+            if sockets.is_empty() || !is_meant {
+                continue;
+            }
+            // No name of a port has a slash.
+            let set = format!("port-{}", hashed(&format!("53//{}", protocol.word())));
+            let to = format!("{} daddr . {} dport @{set} return", self.word(), protocol.word());
+            self.plan.ports.insert(set, sockets);
+            match peers {
+                [] => lines.push(to),
+                peers => lines.extend(
+                    peers
+                        .iter()
+                        .filter_map(|peer| self.resolver(peer, namespace))
+                        .map(|who| format!("{who}{to}")),
+                ),
+            }
+        }
+        lines
+    }
+
+    /// How packets to the cluster's DNS are known by a peer; `None`: the peer is another.
+    fn resolver(&mut self, peer: &NetworkPolicyPeer, namespace: &str) -> Option<String> {
+        if peer.ip_block.is_some() {
+            return self.peer(peer, namespace, Direction::Egress);
+        }
+        let of_namespace = match &peer.namespace_selector {
+            None => namespace == DNS_NAMESPACE,
+            Some(chosen) => {
+                let mut all = self.world.namespaces.iter();
+                let own = all.find(|n| n.metadata.name.as_deref() == Some(DNS_NAMESPACE));
+                own.is_some_and(|own| labelled(&selector(chosen), own.metadata.labels.as_ref()))
+            }
+        };
+        let labels = BTreeMap::from([("k8s-app".to_owned(), "kube-dns".to_owned())]);
+        let of_pod =
+            peer.pod_selector.as_ref().is_none_or(|chosen| labelled(&selector(chosen), Some(&labels)));
+        (of_namespace && of_pod).then(String::new)
     }
 
     /// How a peer's packets are known; `None`: it has none of this family.

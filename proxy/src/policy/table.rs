@@ -29,6 +29,8 @@ fn base(family: Family) -> String {
         line(format!("add map {ip} {TABLE} {} {{ type {address} : verdict; }}", direction.name()));
     }
     line(format!("add set {ip} {TABLE} itself {{ type {address} . {address}; }}"));
+    line(format!("add set {ip} {TABLE} judged {{ type {address}; }}"));
+    line(format!("add chain {ip} {TABLE} gate"));
     line(format!(
         "add chain {ip} {TABLE} judge {{ type filter hook postrouting priority 99; policy accept; }}"
     ));
@@ -39,6 +41,7 @@ fn base(family: Family) -> String {
     }
     rules.push("fib saddr type local accept".to_owned());
     rules.push(format!("{ip} saddr . {ip} daddr @itself accept"));
+    rules.push("jump gate".to_owned());
     rules.push(format!("{ip} saddr vmap @egress"));
     rules.push(format!("{ip} daddr vmap @ingress"));
     rules.iter().for_each(|rule| line(format!("add rule {ip} {TABLE} judge {rule}")));
@@ -65,6 +68,7 @@ fn elements(plan: &Plan) -> Elements {
         let keys = sockets.iter().map(|(ip, port)| plain(format!("{ip} . {port}")));
         all.insert(name.clone(), keys.collect());
     }
+    all.insert("judged".to_owned(), plan.judged.iter().map(|ip| plain(ip.to_string())).collect());
     for ((direction, ip), chain) in &plan.isolated {
         let verdict = (ip.to_string(), format!(" : jump {chain}"));
         all.entry(direction.name().to_owned()).or_default().insert(verdict);
@@ -108,6 +112,10 @@ pub fn step(family: Family, was: &Plan, is: &Plan) -> String {
         if !new.is_empty() {
             line(format!("add element {ip} {TABLE} {name} {{ {} }}", new.join(", ")));
         }
+    }
+    if was.gate != is.gate {
+        line(format!("flush chain {ip} {TABLE} gate"));
+        is.gate.iter().for_each(|rule| line(format!("add rule {ip} {TABLE} gate {rule}")));
     }
     let gone: Vec<&String> = was.chains.keys().filter(|name| !is.chains.contains_key(*name)).collect();
     gone.iter().for_each(|name| line(format!("flush chain {ip} {TABLE} {name}")));

@@ -1,4 +1,4 @@
-use super::plan::{Direction, Plan, World, plan};
+use super::plan::{Direction, DnsProtocol, Plan, Resolver, World, plan};
 use super::table::{step, whole};
 use crate::family::Family;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -40,8 +40,13 @@ fn of(spec: Value) -> Arc<NetworkPolicy> {
     read(json!({ "metadata": { "name": "p", "namespace": "x" }, "spec": spec }))
 }
 
+fn world<'a>(pods: &'a [Arc<Pod>], policies: &'a [Arc<NetworkPolicy>]) -> World<'a> {
+    let range = "10.42.0.0/24".parse().expect("a range");
+    World { node: "n", pods, namespaces: &[], policies, resolvers: &[], range: Some(range) }
+}
+
 fn planned(pods: &[Arc<Pod>], policies: &[Arc<NetworkPolicy>]) -> Plan {
-    plan(World { node: "n", pods, namespaces: &namespaces(), policies }, Family::V4)
+    plan(World { namespaces: &namespaces(), ..world(pods, policies) }, Family::V4)
 }
 
 /// The rules of `x/a` in a direction, with sets replaced by what they hold; `None` where it is not isolated.
@@ -202,11 +207,78 @@ fn a_pod_that_comes_is_an_element_of_sets() {
     let more = [pods(), vec![pod("x", "d", "10.42.0.9")]].concat();
     let script = step(Family::V4, &before, &planned(&more, &deny));
     assert!(script.lines().all(|line| line.starts_with("add element ip coracle-policy ")), "{script}");
-    assert_eq!(script.lines().count(), 3, "{script}");
+    assert_eq!(script.lines().count(), 4, "{script}");
     assert_eq!(step(Family::V4, &before, &before), "");
     let away = step(Family::V4, &before, &Plan::default());
     assert!(away.contains("delete chain") && away.contains("delete set"), "{away}");
     assert!(whole(Family::V4, &before).contains("hook postrouting priority 99"));
+}
+
+/// Cluster DNS answers at a machine's address and port, on whichever node one asks from.
+#[test]
+fn dns_is_a_pod_of_kube_system() {
+    let resolver = |protocol| Resolver { ip: [192, 0, 2, 1].into(), port: 10_053, protocol };
+    let resolvers = [resolver(DnsProtocol::Udp), resolver(DnsProtocol::Tcp)];
+    let mut namespaces = namespaces();
+    namespaces.push(read(json!({ "metadata": { "name": "kube-system", "labels": { "kubernetes.io/metadata.name": "kube-system" } } })));
+    let system = json!({ "matchLabels": { "kubernetes.io/metadata.name": "kube-system" } });
+    let dns = json!({ "matchLabels": { "k8s-app": "kube-dns" } });
+    let udp = json!([{ "protocol": "UDP", "port": 53 }]);
+    let cases = [
+        (
+            "its pod",
+            json!({ "to": [{ "namespaceSelector": system, "podSelector": dns }], "ports": udp }),
+            1,
+            0,
+        ),
+        ("its namespace", json!({ "to": [{ "namespaceSelector": system }] }), 1, 1),
+        ("everybody", json!({ "to": [{ "namespaceSelector": {} }], "ports": [{ "port": 53 }] }), 0, 1),
+        ("only ports", json!({ "ports": [{ "protocol": "UDP", "port": 50, "endPort": 60 }] }), 1, 0),
+        ("a name", json!({ "ports": [{ "protocol": "TCP", "port": "dns-tcp" }] }), 0, 1),
+        ("a block", json!({ "to": [{ "ipBlock": { "cidr": "192.0.2.0/24" } }], "ports": udp }), 1, 0),
+        (
+            "another port",
+            json!({ "to": [{ "namespaceSelector": system }], "ports": [{ "port": 10_053 }] }),
+            0,
+            0,
+        ),
+        ("own namespace", json!({ "to": [{ "podSelector": {} }] }), 0, 0),
+        (
+            "another pod",
+            json!({ "to": [{ "namespaceSelector": system, "podSelector": { "matchLabels": { "k8s-app": "x" } } }] }),
+            0,
+            0,
+        ),
+    ];
+    for (what, rule, udp, tcp) in cases {
+        let policies = [of(json!({ "podSelector": {}, "policyTypes": ["Egress"], "egress": [rule] }))];
+        let pods = pods();
+        let world = World { namespaces: &namespaces, resolvers: &resolvers, ..world(&pods, &policies) };
+        let plan = plan(world, Family::V4);
+        let rules: Vec<&String> = plan.chains.values().flatten().collect();
+        let of = |protocol: &str| {
+            let lines =
+                rules.iter().filter(|rule| rule.contains(&format!("ip daddr . {protocol} dport @port-")));
+            let sets = lines.filter(|rule| {
+                plan.ports.iter().any(|(set, sockets)| {
+                    rule.contains(set.as_str()) && sockets.contains(&([192, 0, 2, 1].into(), 10_053))
+                })
+            });
+            sets.count()
+        };
+        assert_eq!((of("udp"), of("tcp")), (udp, tcp), "{what}: {rules:?}");
+    }
+}
+
+#[test]
+fn the_gate_is_closed_for_directions_that_policies_are_about() {
+    let gate = |spec: Value| planned(&pods(), &[of(spec)]).gate;
+    let ingress = "ip daddr 10.42.0.0/24 ip daddr != @judged drop";
+    let egress = "ip saddr 10.42.0.0/24 ip saddr != @judged drop";
+    assert_eq!(gate(json!({ "podSelector": {} })), [ingress]);
+    assert_eq!(gate(json!({ "podSelector": {}, "policyTypes": ["Egress"] })), [egress]);
+    assert_eq!(gate(json!({ "podSelector": {}, "egress": [{}] })), [ingress, egress]);
+    assert_eq!(planned(&pods(), &[of(json!({ "podSelector": {} }))]).judged.len(), 9);
 }
 
 /// Needs root and nft, in a network namespace of its own.
@@ -216,7 +288,7 @@ fn the_kernel_takes_every_step() {
         return println!("skipped: needs root and nft");
     }
     let all = json!({ "podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [
-        { "from": [{ "podSelector": {} }, { "ipBlock": { "cidr": "10.9.0.0/16", "except": ["10.9.1.0/24"] } },
+        { "from": [{ "podSelector": {} }, { "ipBlock": { "cidr": "0.0.0.0/0" } }, { "ipBlock": { "cidr": "::/0" } }, { "ipBlock": { "cidr": "10.9.0.0/16", "except": ["10.9.1.0/24"] } },
                    { "ipBlock": { "cidr": "fd00::/8", "except": ["fd09::/16"] } }],
           "ports": [{ "port": "serve-80-tcp" }, { "port": 80, "endPort": 90 }, { "protocol": "SCTP" }] }],
         "egress": [{ "to": [{ "namespaceSelector": {} }], "ports": [{ "protocol": "UDP", "port": 53 }] }, {}] });
@@ -234,7 +306,7 @@ fn the_kernel_takes_every_step() {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("a network namespace");
         for family in Family::ALL {
             let plan = |pods: &[Arc<Pod>], policies| {
-                plan(World { node: "n", pods, namespaces: &namespaces, policies }, family)
+                plan(World { namespaces: &namespaces, ..world(pods, policies) }, family)
             };
             let mut was = plan(&few, &policy);
             load(&whole(family, &was));

@@ -100,6 +100,12 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
         source::follow(&context, config.source.clone(), stop.clone()).await
     };
     let Some(said) = stop.run_until_cancelled(ready).await else { return Ok(()) };
+    if !config.masquerade_pods
+        && let Err(error) = crate::policy::clean_up().await
+    {
+        // It would keep traffic from pods that it does not know.
+        tracing::warn!(why = chain(&error), "the table of NetworkPolicies stays in another's pod network");
+    }
     let (own, relays) = (Own::default(), Relays::default());
     let metrics = Arc::<Metrics>::default();
     let (mode, shown_mode) = watch::channel("");
