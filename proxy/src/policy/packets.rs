@@ -191,6 +191,10 @@ fn mended(bench: &mut Bench) {
     assert!(broken(bench), "its rules are missed");
     bench.put(&[ingress(json!([]))]);
     bench.is_kept_away("mended", B, a, 8080);
+    // A step that has nothing to stand on is followed by the whole.
+    shell(&format!("nft delete table {ip} coracle-policy"));
+    bench.put(&[ingress(json!([{ "from": [label("c")] }]))]);
+    bench.is_kept_away("written whole", B, a, 8080);
     bench.runtime.block_on(super::clean_up()).expect("gone");
     assert!(!shell("nft list tables").contains("coracle-policy"));
     assert!(broken(bench), "the table is missed");

@@ -287,7 +287,7 @@ impl Planner<'_> {
         let mut lines = Vec::new();
         for (peers, ports) in rules(policy, direction) {
             if direction == Direction::Egress {
-                lines.extend(self.to_resolvers(peers, ports, namespace));
+                lines.extend(self.dns(peers, ports, namespace));
             }
             let peers: Vec<String> = match peers {
                 [] => vec![String::new()],
@@ -306,7 +306,7 @@ impl Planner<'_> {
     }
 
     /// What a rule lets through to the cluster's DNS, and to nothing else of the machine that it answers on.
-    fn to_resolvers(
+    fn dns(
         &mut self,
         peers: &[NetworkPolicyPeer],
         ports: &[NetworkPolicyPort],

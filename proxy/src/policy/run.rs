@@ -143,6 +143,8 @@ impl Enforcer {
     /// The same cause again is no news.
     fn tell(&mut self, why: &str, snapshot: &Snapshot) {
         metrics().add(Metric::Failures, &[], 1);
+        // The first line is the cause; the others are of the script, and may hold the addresses of all pods.
+        let why = why.lines().next().unwrap_or_default();
         if self.told.as_deref() == Some(why) {
             return;
         }
@@ -208,15 +210,22 @@ impl Tables {
     /// # Errors
     /// As [`sync`](Self::sync).
     pub(super) async fn put(&mut self, family: Family, plan: Plan) -> Result<(), CommandError> {
-        let script = match self.written.remove(&family) {
-            Some(was) => step(family, &was, &plan),
-            None => whole(family, &plan),
+        let step = self.written.remove(&family).map(|was| step(family, &was, &plan));
+        let is_there = match step {
+            None => false,
+            Some(step) if step.is_empty() => true,
+            // What is not there as it was written cannot be changed by a step.
+            Some(step) => self.write(&step).await.is_ok(),
         };
-        if !script.is_empty() {
-            self.own.done("nft", &["-f", "-"], Some(&script)).await?;
+        if !is_there {
+            self.write(&whole(family, &plan)).await?;
         }
         self.written.insert(family, plan);
         Ok(())
+    }
+
+    async fn write(&self, script: &str) -> Result<(), CommandError> {
+        self.own.done("nft", &["-f", "-"], Some(script)).await.map(drop)
     }
 
     /// Forgets families whose table somebody else changed. Whether there are any.
@@ -261,8 +270,7 @@ impl Tables {
         let text = String::from_utf8_lossy(&listed.stdout).into_owned();
         for ip in Family::ALL.map(family_word) {
             if text.lines().any(|line| line.trim() == format!("table {ip} {TABLE}")) {
-                let script = format!("delete table {ip} {TABLE}\n");
-                self.own.done("nft", &["-f", "-"], Some(&script)).await?;
+                self.write(&format!("delete table {ip} {TABLE}\n")).await?;
             }
         }
         Ok(())

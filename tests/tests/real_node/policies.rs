@@ -50,8 +50,8 @@ fn network_policy(shell: &Shell) {
     let ask = |from: &str, url: &str| {
         format!("kubectl exec {from} -- sh -c 'timeout 5 wget -qO- {url} 2>/dev/null || echo nothing'")
     };
-    let reaches = |from: &str| ways.iter().for_each(|url| drop(shell.until(&ask(from, url), "web")));
-    let is_kept_away = |from: &str| ways.iter().for_each(|url| drop(shell.until(&ask(from, url), "nothing")));
+    let reaches = |from: &str| ways.iter().for_each(|url| shell.until(&ask(from, url), "web"));
+    let is_kept_away = |from: &str| ways.iter().for_each(|url| shell.until(&ask(from, url), "nothing"));
     let tables = "nft list tables | grep -c coracle-policy || true";
     shell.until(tables, "0");
     reaches("friend");
