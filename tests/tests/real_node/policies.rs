@@ -48,7 +48,7 @@ fn network_policy(shell: &Shell) {
     // By way of its name, so of DNS and of the Service.
     let ways = [direct.as_str(), "http://web/"];
     let ask = |from: &str, url: &str| {
-        format!("kubectl exec {from} -- sh -c 'timeout 5 wget -qO- {url} 2>/dev/null || echo nothing'")
+        format!("kubectl exec {from} -- sh -c 'timeout 2 wget -qO- {url} 2>/dev/null || echo nothing'")
     };
     let reaches = |from: &str| ways.iter().for_each(|url| shell.until(&ask(from, url), "web"));
     let is_kept_away = |from: &str| ways.iter().for_each(|url| shell.until(&ask(from, url), "nothing"));
