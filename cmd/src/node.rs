@@ -159,6 +159,7 @@ impl Site<'_> {
             cluster_cidr: self.cluster_cidr.map(str::to_owned),
             // Others' networks see to it themselves.
             masquerade_pods: self.network_is_ours(),
+            forget_policies: !self.network_is_ours(),
             ..coracle_proxy::Config::default()
         }
     }

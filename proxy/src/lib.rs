@@ -23,6 +23,7 @@ pub mod network;
 pub mod nftables;
 pub mod notices;
 pub mod plan;
+pub mod policy;
 mod run;
 #[cfg(test)]
 mod suite;

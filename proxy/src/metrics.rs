@@ -50,6 +50,7 @@ impl Shown {
             "/metrics" => {
                 let mut text = Text::default();
                 self.metrics.render(&mut text);
+                crate::policy::metrics::render(&mut text);
                 coracle_client::metrics::render(&mut text);
                 ("200 OK", CONTENT_TYPE, text.finish())
             }

@@ -26,8 +26,8 @@ pub(super) fn objects() -> Vec<Wanted> {
 
 /// Coracle's additions, in the table's form: cluster DNS watches Services and writes the endpoints of its own; the
 /// metrics of nodes and pods are read by whom metrics-server would let read them; machines join by bootstrap tokens under
-/// kubeadm's names and rights, nodes read what the cluster says of kubelets, and may have the certificates of their port and of their proxy; administrators are
-/// kubeadm's group, and the API server is to kubelets somebody with upstream's role for that.
+/// kubeadm's names and rights, nodes read what the cluster says of kubelets, and may have the certificates of their port and of their proxy; every node's
+/// pod network knows pods and NetworkPolicies; administrators are kubeadm's group, and the API server is to kubelets somebody with upstream's role for that.
 const OWN: &str = "\
 B kubeadm:cluster-admins cluster-admin g:kubeadm:cluster-admins
 B coracle:kubelet-api-admin system:kubelet-api-admin u:kube-apiserver-kubelet-client
@@ -55,6 +55,10 @@ N kube-system/kubeadm:kubelet-config Role/kubeadm:kubelet-config g:system:nodes
 C system:aggregated-metrics-reader +view +edit +admin
  get,list,watch|metrics.k8s.io|pods,nodes
 B coracle:controller-manager coracle:controller-manager u:system:kube-controller-manager
+C coracle:network-policies
+ list,watch|-|pods,namespaces
+ list,watch|networking.k8s.io|networkpolicies
+B coracle:network-policies coracle:network-policies u:system:kube-proxy
 C system:coredns
  list,watch|-|endpoints,services,pods,namespaces
  list,watch|discovery.k8s.io|endpointslices

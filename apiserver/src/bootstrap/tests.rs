@@ -98,8 +98,8 @@ fn every_default_role_is_there() {
     ] {
         assert!(roles.contains(name), "{name} in {roles:?}");
     }
-    assert_eq!(roles.len(), 69 + 6, "the table's and Coracle's own");
-    assert_eq!(names("clusterrolebindings.rbac.authorization.k8s.io", "").len(), 50 + 10);
+    assert_eq!(roles.len(), 69 + 7, "the table's and Coracle's own");
+    assert_eq!(names("clusterrolebindings.rbac.authorization.k8s.io", "").len(), 50 + 11);
     assert_eq!(names("roles.rbac.authorization.k8s.io", "kube-system").len(), 6 + 3);
     assert_eq!(names("rolebindings.rbac.authorization.k8s.io", "kube-public").len(), 2);
 }
@@ -203,6 +203,9 @@ fn default_users_may_do_their_work() {
         (dns, "create", "discovery.k8s.io", "endpointslices", "kube-system", true),
         (dns, "create", "discovery.k8s.io", "endpointslices", "default", false),
         ("system:kube-proxy", "watch", "", "services", "", true),
+        ("system:kube-proxy", "watch", "", "pods", "", true),
+        ("system:kube-proxy", "list", "networking.k8s.io", "networkpolicies", "", true),
+        ("system:kube-proxy", "get", "", "secrets", "a", false),
         ("jane", "list", "", "pods", "a", false),
         ("jane", "create", "authorization.k8s.io", "selfsubjectaccessreviews", "", true),
     ] {

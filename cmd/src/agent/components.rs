@@ -110,7 +110,9 @@ async fn port(identity: &Identity) -> Result<node::Port, BoxError> {
 async fn proxy(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), BoxError> {
     let Some(context) = stop.run_until_cancelled(shared.context(stop.clone())).await else { return Ok(()) };
     let agent = &shared.agent;
-    Ok(coracle_proxy::run(context?, site(agent, None, vec![agent.node_ip]).proxy()).await?)
+    let mut settings = site(agent, None, vec![agent.node_ip]).proxy();
+    settings.forget_policies |= !agent.runs(Component::Network);
+    Ok(coracle_proxy::run(context?, settings).await?)
 }
 
 async fn network(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), BoxError> {

@@ -26,6 +26,9 @@ pub async fn command(args: ResetArgs) -> ExitCode {
     if let Err(why) = coracle_proxy::clean_up().await {
         failures.push(format!("packet rules: {why}"));
     }
+    if let Err(why) = coracle_proxy::policy::clean_up().await {
+        failures.push(format!("packet rules of NetworkPolicies: {}", coracle_api::error::chain(&why)));
+    }
     if let Err(why) = coracle_proxy::network::clean_up().await {
         failures.push(format!("routes: {why}"));
     }

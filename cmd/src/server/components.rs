@@ -241,7 +241,8 @@ fn site(config: &Config) -> node::Site<'_> {
 }
 
 fn proxy(supervisor: &mut Supervisor, base: Base, config: &Config) {
-    let settings = site(config).proxy();
+    let mut settings = site(config).proxy();
+    settings.forget_policies |= !config.runs(Component::Network);
     supervisor.spawn("proxy", move |stop| {
         let context = base.context(base.clients.user("system:kube-proxy"), stop);
         coracle_proxy::run(context, settings.clone())

@@ -1,6 +1,8 @@
 //! The pod network of a machine among others: the CNI configuration with the range of addresses that its Node was given,
 //! and a route to every other node's range by way of that node's address.
 //!
+//! Who leads to pods also keeps from them what NetworkPolicies keep out: another's network sees to that by itself.
+//!
 //! Nodes must share a network, because routes lead to them directly and nothing is wrapped. A node elsewhere is reached
 //! only where something in between knows its range; the log says so.
 
@@ -11,6 +13,7 @@ mod routes;
 pub use configuration::is_ours;
 pub use routes::clean_up;
 
+use crate::policy;
 use coracle_client::{Context, Informer};
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
@@ -55,8 +58,19 @@ pub enum Error {
     Routes(#[from] routes::RouteError),
 }
 
-/// Works until the context is stopped. Configuration and routes stay when it ends: pods live on.
+/// Works until the context is stopped. Configuration, routes and what NetworkPolicies ask for stay when it ends: pods
+/// live on.
 pub async fn run(context: Context, config: Config) -> Result<(), Error> {
+    let policies = policy::Config { node_name: config.node_name.clone(), cluster_cidr: config.cluster_cidr };
+    let enforced = policy::run(context.clone(), policies);
+    let (led, ()) = tokio::try_join!(lead(context, config), async {
+        enforced.await;
+        Ok(())
+    })?;
+    Ok(led)
+}
+
+async fn lead(context: Context, config: Config) -> Result<(), Error> {
     let nodes = context.informers.of::<Node>();
     if context.stop.run_until_cancelled(nodes.synced()).await.is_none() {
         return Ok(());

@@ -51,6 +51,9 @@ pub struct Config {
     /// Whether traffic of pods to anybody but pods leaves under the node's address: where the pod network's own plugin
     /// does not see to it. One rule for all, where the plugin would run iptables several times at each pod's start.
     pub masquerade_pods: bool,
+    /// Whether nobody keeps NetworkPolicies here: what an earlier process wrote for them goes, because it would keep
+    /// traffic from pods that it does not know.
+    pub forget_policies: bool,
     pub source: Source,
     pub flags: Flags,
 }
@@ -100,6 +103,11 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
         source::follow(&context, config.source.clone(), stop.clone()).await
     };
     let Some(said) = stop.run_until_cancelled(ready).await else { return Ok(()) };
+    if config.forget_policies
+        && let Err(error) = crate::policy::clean_up().await
+    {
+        tracing::warn!(why = chain(&error), "the table of NetworkPolicies of an earlier process stays");
+    }
     let (own, relays) = (Own::default(), Relays::default());
     let metrics = Arc::<Metrics>::default();
     let (mode, shown_mode) = watch::channel("");

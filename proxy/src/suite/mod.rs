@@ -3,7 +3,7 @@
 mod balanced;
 mod figures;
 mod modes;
-mod world;
+pub(crate) mod world;
 
 use crate::backend::Backend;
 use crate::family::Family;

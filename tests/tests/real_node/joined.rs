@@ -98,8 +98,8 @@ fn is_held_back(shell: &Shell, node: &Node, second: &Second) {
     );
     refused(
         "kube-proxy.pem",
-        "get pods -A",
-        "is forbidden: User \"system:kube-proxy\" cannot list resource \"pods\"",
+        "get secrets -A",
+        "is forbidden: User \"system:kube-proxy\" cannot list resource \"secrets\"",
     );
     refused("kube-proxy.pem", &format!("annotate node {NAME} a=b"), "is forbidden");
     assert_eq!(by("kubelet-client.pem", &format!("annotate node {NAME} checked=yes")).code, 0);

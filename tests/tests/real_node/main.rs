@@ -24,6 +24,7 @@ mod joined;
 mod life;
 mod network;
 mod node;
+mod policies;
 mod preemption;
 mod resize;
 mod second;
@@ -45,6 +46,7 @@ fn a_node_from_nothing_to_nothing() {
     // The longest first, so that the others run beside it.
     healing::steps(&mut steps);
     network::steps(&mut steps);
+    policies::steps(&mut steps);
     commands::steps(&mut steps);
     containers::steps(&mut steps);
     admission::steps(&mut steps);

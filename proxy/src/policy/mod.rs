@@ -1,0 +1,17 @@
+//! What NetworkPolicies ask of the kernel: which pods of this node are isolated, and what reaches them all the same.
+//!
+//! `follow` says what the API says, `plan` decides (pure), `table` renders, `run` keeps it in the kernel: one table for each family, whose rules are shared by all pods under the same
+//! policies. Whom a rule lets in stands in named sets, so that a pod that comes or goes is one element of some.
+
+mod follow;
+pub mod metrics;
+pub mod plan;
+mod run;
+pub mod table;
+
+pub use run::{Config, clean_up, run};
+
+#[cfg(test)]
+mod packets;
+#[cfg(test)]
+mod tests;

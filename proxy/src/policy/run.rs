@@ -1,0 +1,286 @@
+//! Keeps the tables in force: nothing at all without a NetworkPolicy, and from the first to the last what they ask for.
+
+use super::follow::{Followed, Kept, Snapshot};
+use super::metrics::{Metric, all as metrics};
+use super::plan::{Plan, plan};
+use super::table::{TABLE, step, whole};
+use crate::command::{self, CommandError, Own};
+use crate::family::Family;
+use crate::nftables::family_word;
+use crate::notices::{self, Told};
+use coracle_api::error::chain;
+use coracle_client::{Context, Recorder};
+use ipnet::Ipv4Net;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, mpsc};
+
+/// Changes that come this close together are brought into force at once.
+const GATHER: Duration = Duration::from_millis(20);
+/// Pauses after a failure, doubled each time.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+/// Between two repairs: somebody who writes against us all the time must not keep this machine busy.
+const REPAIR_PAUSE: Duration = Duration::from_millis(200);
+/// How often to look whether the tables are whole where the kernel does not tell.
+const LOOK_AFTER: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub node_name: String,
+    /// The addresses of all pods.
+    pub cluster_cidr: Ipv4Net,
+}
+
+/// Enforces policies until the context is stopped. The tables stay when it ends: pods live on.
+pub async fn run(context: Context, config: Config) {
+    let stop = context.stop.clone();
+    stop.run_until_cancelled(Box::pin(follow(context, config))).await;
+}
+
+async fn follow(context: Context, config: Config) {
+    let informer = context.informers.of::<NetworkPolicy>();
+    informer.synced().await;
+    let changed = Arc::new(Notify::new());
+    let policies = Kept::of(&informer, &changed, |policy| {
+        let (metadata, spec) = (policy.metadata.clone(), policy.spec.clone());
+        Some(NetworkPolicy { metadata, spec })
+    });
+    let recorder = Recorder::new(context.client.clone(), "kube-proxy", &config.node_name);
+    let mut enforcer =
+        Enforcer { context, config, recorder, changed, policies, tables: Tables::default(), told: None };
+    loop {
+        if enforcer.policies.is_empty() {
+            enforcer.rest().await;
+        } else {
+            enforcer.enforce().await;
+        }
+    }
+}
+
+struct Enforcer {
+    context: Context,
+    config: Config,
+    recorder: Recorder,
+    changed: Arc<Notify>,
+    policies: Kept<NetworkPolicy>,
+    tables: Tables,
+    /// Why policies are not in force, as it was told.
+    told: Option<String>,
+}
+
+impl Enforcer {
+    /// Until there is a policy: without tables, also without those of an earlier process.
+    async fn rest(&mut self) {
+        metrics().set_all(Metric::Policies, [(vec![], 0)]);
+        metrics().set_all(Metric::Judged, [(vec![], 0)]);
+        match self.tables.take_away().await {
+            Ok(()) => self.changed.notified().await,
+            Err(error) => {
+                tracing::warn!(why = chain(&error), "the table of NetworkPolicies could not be taken away");
+                // Trying again is all there is to do.
+                let _ = tokio::time::timeout(LAST_RETRY, self.changed.notified()).await;
+            }
+        }
+    }
+
+    /// Until the last policy is gone.
+    async fn enforce(&mut self) {
+        let followed = Followed::begin(&self.context, &self.changed).await;
+        let mut notices = notices::listen(self.tables.own.clone()).ok();
+        let mut retry = None;
+        while !self.policies.is_empty() {
+            let within = self.config.cluster_cidr.into();
+            let snapshot = followed.snapshot(&self.policies, &self.config.node_name, within);
+            retry = match self.tables.sync(&snapshot, &self.config.node_name).await {
+                Ok(()) => {
+                    self.well();
+                    None
+                }
+                Err(error) => {
+                    self.tell(&chain(&error), &snapshot);
+                    Some(retry.map_or(FIRST_RETRY, |pause: Duration| (pause * 2).min(LAST_RETRY)))
+                }
+            };
+            self.wait(&mut notices, retry).await;
+        }
+    }
+
+    /// Returns when there is, or may be, something to write.
+    async fn wait(&mut self, notices: &mut Option<mpsc::Receiver<Told>>, retry: Option<Duration>) {
+        loop {
+            let look = retry.or(notices.is_none().then_some(LOOK_AFTER));
+            let told = tokio::select! {
+                () = self.changed.notified() => return tokio::time::sleep(GATHER).await,
+                told = next(notices) => told,
+                () = pause(look) => {
+                    if retry.is_some() {
+                        return;
+                    }
+                    Some(Told::Lost)
+                }
+            };
+            let Some(told) = told else {
+                *notices = None;
+                continue;
+            };
+            if self.tables.forget_broken(&told).await {
+                metrics().add(Metric::Repairs, &[], 1);
+                tracing::info!("somebody changed the table of NetworkPolicies, writing it again");
+                return;
+            }
+        }
+    }
+
+    fn well(&mut self) {
+        if self.told.take().is_some() {
+            tracing::info!("NetworkPolicies are in force again");
+        }
+    }
+
+    /// The same cause again is no news.
+    fn tell(&mut self, why: &str, snapshot: &Snapshot) {
+        metrics().add(Metric::Failures, &[], 1);
+        // The first line is the cause; the others are of the script, and may hold the addresses of all pods.
+        let why = why.lines().next().unwrap_or_default();
+        if self.told.as_deref() == Some(why) {
+            return;
+        }
+        self.told = Some(why.to_owned());
+        tracing::warn!(why, "NetworkPolicies are not in force as they stand, trying again");
+        let node = &self.config.node_name;
+        let here = snapshot
+            .pods
+            .iter()
+            .filter(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(node));
+        let here: BTreeSet<Option<&String>> = here.map(|pod| pod.metadata.namespace.as_ref()).collect();
+        for policy in snapshot.policies.iter().filter(|p| here.contains(&p.metadata.namespace.as_ref())) {
+            let message = format!("node {node}: {why}; what was in force before stays");
+            self.recorder.warning(policy.as_ref(), "PolicyNotEnforced", message);
+        }
+    }
+}
+
+async fn next(notices: &mut Option<mpsc::Receiver<Told>>) -> Option<Told> {
+    match notices {
+        Some(notices) => notices.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn pause(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The kernel's side.
+#[derive(Default)]
+pub struct Tables {
+    own: Own,
+    /// What the kernel has. A family that is not there is written whole.
+    written: BTreeMap<Family, Plan>,
+}
+
+impl Tables {
+    /// Brings a moment's policies into force.
+    ///
+    /// # Errors
+    /// The kernel has what it had before; the next call writes everything.
+    pub(super) async fn sync(&mut self, snapshot: &Snapshot, node: &str) -> Result<(), CommandError> {
+        let began = Instant::now();
+        let mut judged = 0;
+        for family in Family::ALL.into_iter().filter(|family| family.is_there()) {
+            let plan = plan(snapshot.world(node), family);
+            judged += plan.judged.len();
+            self.put(family, plan).await?;
+        }
+        metrics().add(Metric::Syncs, &[], 1);
+        metrics().observe(Metric::Duration, &[], began.elapsed());
+        metrics().set_all(Metric::Policies, [(vec![], snapshot.policies.len())]);
+        metrics().set_all(Metric::Judged, [(vec![], judged)]);
+        Ok(())
+    }
+
+    /// One family's plan, by the shortest way.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub(super) async fn put(&mut self, family: Family, plan: Plan) -> Result<(), CommandError> {
+        let step = self.written.remove(&family).map(|was| step(family, &was, &plan));
+        let is_there = match step {
+            None => false,
+            Some(step) if step.is_empty() => true,
+            // What is not there as it was written cannot be changed by a step.
+            Some(step) => self.write(&step).await.is_ok(),
+        };
+        if !is_there {
+            self.write(&whole(family, &plan)).await?;
+        }
+        self.written.insert(family, plan);
+        Ok(())
+    }
+
+    async fn write(&self, script: &str) -> Result<(), CommandError> {
+        self.own.done("nft", &["-f", "-"], Some(script)).await.map(drop)
+    }
+
+    /// Forgets families whose table somebody else changed. Whether there are any.
+    pub(super) async fn forget_broken(&mut self, told: &Told) -> bool {
+        let mut broken = Vec::new();
+        for family in self.written.keys() {
+            let is_broken = match told {
+                Told::Changed(notices) => {
+                    notices.iter().any(|notice| notice.family == *family && notice.table == TABLE)
+                }
+                Told::Lost => !self.is_intact(*family).await,
+            };
+            broken.extend(is_broken.then_some(*family));
+        }
+        broken.iter().for_each(|family| drop(self.written.remove(family)));
+        if !broken.is_empty() {
+            tokio::time::sleep(REPAIR_PAUSE).await;
+        }
+        !broken.is_empty()
+    }
+
+    async fn is_intact(&self, family: Family) -> bool {
+        let Some(plan) = self.written.get(&family) else { return true };
+        let listed = self.own.done("nft", &["-t", "list", "table", family_word(family), TABLE], None).await;
+        let Ok(text) = listed else { return false };
+        let named: BTreeSet<&str> = text.lines().filter_map(|line| line.trim().split(' ').nth(1)).collect();
+        let mut names = plan.chains.keys().chain(plan.peers.keys()).chain(plan.ports.keys());
+        names.all(|name| named.contains(name.as_str()))
+            && text.contains("hook postrouting")
+            && text.contains("jump gate")
+    }
+
+    /// # Errors
+    /// A table stays.
+    async fn take_away(&mut self) -> Result<(), CommandError> {
+        self.written.clear();
+        // Without the program nobody has written anything.
+        if !command::exists("nft") {
+            return Ok(());
+        }
+        let listed = self.own.run("nft", &["list", "tables"], None).await?;
+        let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+        for ip in Family::ALL.map(family_word) {
+            if text.lines().any(|line| line.trim() == format!("table {ip} {TABLE}")) {
+                self.write(&format!("delete table {ip} {TABLE}\n")).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes away everything that was ever written: for `coracle reset`, and for a node whose pod network is no longer ours.
+///
+/// # Errors
+/// A table stays.
+pub async fn clean_up() -> Result<(), CommandError> {
+    Tables::default().take_away().await
+}
