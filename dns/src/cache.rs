@@ -142,7 +142,7 @@ impl Cache {
         }
         table.remove(&key);
         let size = entry.bytes.len() + ENTRY_BYTES;
-        if !table.make_room(size, capacity, entry.class, now) {
+        if !table.make_room(size, capacity, entry.class) {
             return;
         }
         table.bytes += size;
@@ -211,7 +211,7 @@ impl Table {
     }
 
     /// Whether there is room for so much more, where need be after the oldest went.
-    fn make_room(&mut self, size: usize, capacity: usize, class: Class, now: Instant) -> bool {
+    fn make_room(&mut self, size: usize, capacity: usize, class: Class) -> bool {
         let is_of = |held: Class| (held == Class::Success) == (class == Class::Success);
         let count = |table: &Self| table.entries.values().filter(|entry| is_of(entry.class)).count();
         if capacity == 0 {
@@ -222,8 +222,8 @@ impl Table {
         }
         // A tenth at once, so that a full table is not looked through for each new answer.
         let mut by_age: Vec<(Instant, Key)> =
-            self.entries.iter().map(|(key, entry)| (entry.until.min(now), key.clone())).collect();
-        by_age.sort_by_key(|(until, _)| *until);
+            self.entries.iter().map(|(key, entry)| (entry.since, key.clone())).collect();
+        by_age.sort_by_key(|(since, _)| *since);
         for (_, key) in by_age.iter().take(by_age.len() / 10 + 1) {
             self.remove(key);
         }

@@ -3,10 +3,11 @@
 use super::*;
 use crate::configuration::{Configuration, Given};
 use crate::zone::tests::{Fake, zone};
-use hickory_proto::op::{Edns, MessageType, OpCode};
+use hickory_proto::op::{Edns, MessageType, OpCode, Query};
 use hickory_proto::rr::rdata::A;
-use hickory_proto::rr::{RData, Record};
+use hickory_proto::rr::{RData, Record, RecordType};
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 mod configured;
 

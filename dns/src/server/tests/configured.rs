@@ -1,6 +1,7 @@
 //! What the Corefile changes, over real sockets.
 
 use super::*;
+use crate::server::answering::{limit, shortened};
 use tokio::sync::watch;
 
 /// A resolver outside: answers every A question with one address, cut to nothing while it is told to be silent.
