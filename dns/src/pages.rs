@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::net::TcpListener;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
@@ -44,11 +44,12 @@ pub type MayAsk = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
 /// The pages of a configuration, served until this is dropped.
 #[derive(Default)]
-pub struct Pages(Vec<AbortHandle>);
+pub struct Pages(JoinSet<()>);
 
-impl Drop for Pages {
-    fn drop(&mut self) {
-        self.0.iter().for_each(AbortHandle::abort);
+impl Pages {
+    /// Ends them. Their ports are free when this returns.
+    pub async fn end(mut self) {
+        self.0.shutdown().await;
     }
 }
 
@@ -73,7 +74,7 @@ pub async fn pages(configuration: &Configuration, own: IpAddr, shown: &Shown) ->
         let Some(Listen { ip, port }) = listen else { continue };
         let address = SocketAddr::new(ip.unwrap_or(own), port);
         match TcpListener::bind(address).await {
-            Ok(listener) => pages.0.push(tokio::spawn(serve(listener, path, shown.clone())).abort_handle()),
+            Ok(listener) => drop(pages.0.spawn(serve(listener, path, shown.clone()))),
             Err(error) => {
                 tracing::warn!(%address, %error, "the page {path} of the cluster's DNS is not served")
             }
@@ -97,8 +98,6 @@ async fn serve(listener: TcpListener, path: &'static str, shown: Shown) {
                 let views = shown.views.read().clone();
                 ("200 OK", CONTENT_TYPE, String::new(), render(&shown.metrics, &views))
             }
-            // As CoreDNS answers both, each in its own case.
-            "/ready" => ("200 OK", PLAIN, String::new(), "OK".to_owned()),
             _ => ("200 OK", PLAIN, String::new(), "OK".to_owned()),
         }));
     }
@@ -143,13 +142,7 @@ mod tests {
         );
         assert!(ask("127.0.0.1", "/x").await.starts_with("HTTP/1.1 404"));
         assert_eq!(ask("127.0.0.9", "/metrics").await, "", "no stranger");
-        drop(pages);
-        for _ in 0..500 {
-            if TcpStream::connect((own, port)).await.is_err() {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-        panic!("the page is still there");
+        pages.end().await;
+        drop(TcpListener::bind((own, port)).await.expect("the port is free"));
     }
 }

@@ -109,9 +109,8 @@ async fn configure(
         match source.next().await {
             Ok(configuration) => {
                 *server.views.write() = Arc::new(Views::new(&configuration, &own, &server.metrics));
-                // The ports of the old ones are free before the new ones take them.
-                drop(shown_pages);
-                tokio::task::yield_now().await;
+                // The new ones may want the same ports.
+                shown_pages.end().await;
                 shown_pages = pages(&configuration, address, &shown).await;
                 tracing::info!("the Corefile in the ConfigMap kube-system/coredns is in force");
             }
