@@ -443,7 +443,7 @@ def discovery_lines(discovery, core):
 
 
 def write_facts(openapi, discovery, core):
-    server = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "apiserver", "src")
+    server = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "apiserver", "edge", "src")
     for name, lines in [
         ("discovery/upstream.txt", discovery_lines(discovery, core)),
         ("openapi/upstream_paths.txt", path_lines(openapi)),

@@ -25,6 +25,9 @@ pub const NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
 
 // Annotations.
 pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
+pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
+/// The source of mirror pods that show a part of a node's own process; they take nothing of the node.
+pub const COMPONENT_SOURCE: &str = "component";
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 pub const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";

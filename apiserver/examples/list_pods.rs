@@ -45,7 +45,8 @@ async fn main() -> Result<(), Failure> {
     let rounds: usize = args.next().map_or(Ok(21), |a| a.parse())?;
     let store: Arc<dyn Store> = MemoryStore::new();
     fill(&*store, pods).await?;
-    let cache = server::load_cache(store.clone()).await?;
+    let resources = server::load_resources(store.clone()).await?;
+    let cache = &resources.cache;
     let config = ServerConfig {
         authenticator: None,
         authorizer: Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
@@ -55,7 +56,7 @@ async fn main() -> Result<(), Failure> {
         clock: Arc::new(jiff::Timestamp::now),
         stop: CancellationToken::new(),
     };
-    let api = ApiServer::new(config, store, cache);
+    let api = ApiServer::new(config, store, resources);
     println!("| query | format | bytes | median ms | worst ms |");
     println!("|---|---|---|---|---|");
     const JSON: (&str, &str) = ("application/json", "identity");

@@ -28,7 +28,8 @@ async fn main() -> Result<(), Failure> {
         _ => MemoryStore::new(),
     };
     let stop = CancellationToken::new();
-    let cache = server::load_cache(store.clone()).await?;
+    let resources = server::load_resources(store.clone()).await?;
+    let cache = &resources.cache;
     let tokens = Arc::new(ServiceAccountTokens::new(pki.service_account_key()));
     let authenticator = Arc::new(Authenticator::new(&pki, tokens, cache.clone())?);
     let config = ServerConfig {
@@ -40,7 +41,7 @@ async fn main() -> Result<(), Failure> {
         clock: Arc::new(jiff::Timestamp::now),
         stop: stop.clone(),
     };
-    let api = ApiServer::new(config, store, cache);
+    let api = ApiServer::new(config, store, resources);
     let url = format!("https://127.0.0.1:{port}");
     let cluster = BootstrapConfig {
         api_addresses: Vec::new(),
@@ -50,8 +51,8 @@ async fn main() -> Result<(), Failure> {
         service_cidr: "10.43.0.0/16".to_owned(),
         local_path: true,
         dns: None,
-        ca_pem: pki.ca_pem().to_owned(),
-        front_proxy_ca_pem: pki.front_proxy_ca_pem().to_owned(),
+        ca_pem: pki.ca_pem(),
+        front_proxy_ca_pem: pki.front_proxy_ca_pem(),
         server_url: url.clone(),
     };
     let written = bootstrap::apply(api.registry(), &cluster).await?;

@@ -1,27 +1,15 @@
-//! The API server: the edge (HTTP, discovery, OpenAPI, aggregation, streams, flow control, audit), and what wires it to the
-//! rooms below, each a crate. Their dependencies point one way:
+//! The API server as a whole: what wires the rooms below, each a crate, and the objects that every cluster begins with.
+//! Dependencies of the rooms point one way:
 //!
 //! * `base` (metrics, traces, health, reloaded files), `pki`, then `store` with its encryption;
 //! * `requests`: what a request says, the contracts of authorization and admission, the port that reads present state;
 //! * `webhook` (the client) and `strategy` (what is particular to a resource, and CEL's environments) over these;
 //! * `resources`: watch cache, catalogue, custom resources and their definitions;
-//! * `access` (who, and may they), `admission` over it, and `registry` (the generic path), which knows neither.
+//! * `access` (who, and may they), `admission` over it, and `registry` (the generic path), which knows neither;
+//! * `edge`: HTTP, discovery, OpenAPI, aggregation, streams, flow control, audit.
 
-pub mod aggregation;
-pub mod audit;
 pub mod bootstrap;
-pub mod connect;
-pub mod discovery;
-pub mod flowcontrol;
-#[cfg(any(test, feature = "testing"))]
-pub mod fuzzing;
-pub mod http;
-pub mod metrics_api;
-#[cfg(test)]
-mod metrics_page_tests;
-pub mod openapi;
 pub mod server;
-pub mod wire;
 
 // Under the names that other crates know.
 pub use coracle_access::authn;
@@ -33,10 +21,16 @@ pub use coracle_component_base::health;
 pub use coracle_component_base::metrics;
 pub use coracle_component_base::traces;
 pub use coracle_component_base::version;
+#[cfg(any(test, feature = "testing"))]
+pub use coracle_edge::fuzzing;
+pub use coracle_edge::{
+    aggregation, audit, connect, discovery, flowcontrol, http, metrics_api, openapi, wire,
+};
 pub use coracle_pki as pki;
 pub use coracle_pki::kubeconfig;
 pub use coracle_registry as registry;
 pub use coracle_requests as requests;
+pub use coracle_resources::Resources;
 pub use coracle_resources::cache;
 pub use coracle_resources::catalogue;
 pub use coracle_resources::conversion;

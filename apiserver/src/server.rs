@@ -1,15 +1,5 @@
 //! The API server as a whole: made of its parts here, and nowhere else.
 
-use crate::aggregation::{Aggregator, FrontProxy};
-use crate::audit;
-use crate::connect::{self, KubeletClient};
-use crate::flowcontrol::{self, FlowControl};
-use crate::http::ServerState;
-use crate::http::limits::REQUEST_TIMEOUT;
-use crate::http::serve;
-use crate::http::service;
-use crate::metrics_api::MetricsApi;
-use crate::openapi::Published;
 use axum::Router;
 use axum::body::Body;
 use coracle_access::authn::{self, Authenticator};
@@ -18,7 +8,18 @@ use coracle_admission::policy;
 use coracle_component_base::health::{Health, Matters};
 use coracle_component_base::metrics;
 use coracle_component_base::traces::{self, Tracer};
+use coracle_edge::aggregation::{Aggregator, FrontProxy};
+use coracle_edge::audit;
+use coracle_edge::connect::{self, KubeletClient};
+use coracle_edge::flowcontrol::{self, FlowControl};
+use coracle_edge::http::limits::REQUEST_TIMEOUT;
+use coracle_edge::http::serve;
+use coracle_edge::http::service;
+use coracle_edge::http::{Pages, ServerState};
+use coracle_edge::metrics_api::MetricsApi;
+use coracle_edge::openapi::Published;
 use coracle_registry::{Admission, Clock, Registry};
+use coracle_resources::Resources;
 use coracle_resources::cache::Cache;
 use coracle_store::{Store, StoreError};
 use http::Request;
@@ -57,6 +58,8 @@ pub struct EdgeOptions {
     pub address: String,
     /// Who this server is to aggregated ones.
     pub front_proxy: Option<Arc<FrontProxy>>,
+    /// Static files that anybody gets over a socket, by their paths; what it has none for is the API's to answer.
+    pub pages: Option<Pages>,
 }
 
 impl Default for EdgeOptions {
@@ -69,6 +72,7 @@ impl Default for EdgeOptions {
             flags: BTreeMap::new(),
             address: String::new(),
             front_proxy: None,
+            pages: None,
         }
     }
 }
@@ -80,11 +84,11 @@ pub struct ApiServer {
     router: Router,
 }
 
-/// Loads the watch cache, which authenticators and authorizers read from, too.
-pub async fn load_cache(store: Arc<dyn Store>) -> Result<Arc<Cache>, StoreError> {
-    let cache = Cache::start(store).await?;
-    coracle_resources::cache::pack_what_rests(&cache);
-    Ok(cache)
+/// Loads the watch cache and the catalogue, which authenticators and authorizers read from, too.
+pub async fn load_resources(store: Arc<dyn Store>) -> Result<Resources, StoreError> {
+    let resources = Resources::load(store).await?;
+    coracle_resources::cache::pack_what_rests(&resources.cache);
+    Ok(resources)
 }
 
 /// Changes whenever an object of RBAC does.
@@ -125,22 +129,22 @@ fn show_metrics(state: &Arc<ServerState>) {
 }
 
 impl ApiServer {
-    /// `cache` comes from [`load_cache`] over the same store. Within a runtime, if requests are to be traced.
-    pub fn new(config: ServerConfig, store: Arc<dyn Store>, cache: Arc<Cache>) -> Self {
-        Self::with_options(config, EdgeOptions::default(), store, cache)
+    /// `resources` comes from [`load_resources`] over the same store. Within a runtime, if requests are to be traced.
+    pub fn new(config: ServerConfig, store: Arc<dyn Store>, resources: Resources) -> Self {
+        Self::with_options(config, EdgeOptions::default(), store, resources)
     }
 
     pub fn with_options(
         config: ServerConfig,
         edge: EdgeOptions,
         store: Arc<dyn Store>,
-        cache: Arc<Cache>,
+        resources: Resources,
     ) -> Self {
+        let Resources { cache, catalogue } = resources;
         let ServerConfig { authenticator, authorizer, admission, kubelets, health, clock, stop } = config;
         let metrics_api = MetricsApi::new(cache.clone(), kubelets.clone(), clock.clone());
         let aggregator = Aggregator::new(cache.clone(), edge.front_proxy, vec![Arc::new(metrics_api)]);
-        let registry = Registry { store, cache, admission, clock };
-        let catalogue = registry.cache.catalogue().clone();
+        let registry = Registry { store, cache, catalogue: catalogue.clone(), admission, clock };
         let state = Arc::new(ServerState {
             registry,
             authenticator,
@@ -153,6 +157,7 @@ impl ApiServer {
             tracer: edge.traces.map(Tracer::start),
             flags: edge.flags,
             address: edge.address,
+            pages: edge.pages,
             published: Published::new(catalogue, aggregator.clone()),
             foreign: aggregator.clone(),
             aggregator,
@@ -214,8 +219,8 @@ impl ApiServer {
 
     /// Keeps APIServices: their conditions, those of custom groups, and what aggregated servers say of themselves.
     pub fn maintain_aggregation(&self) -> JoinHandle<()> {
-        let stop = self.state.stop.clone();
-        tokio::spawn(self.state.aggregator.clone().maintain(self.router.clone(), stop))
+        let (catalogue, stop) = (self.state.registry.catalogue.clone(), self.state.stop.clone());
+        tokio::spawn(self.state.aggregator.clone().maintain(catalogue, self.router.clone(), stop))
     }
 
     /// Meets nodes at the addresses that they claim, until the server's `stop`. `None` without a client for kubelets.

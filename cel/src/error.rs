@@ -56,13 +56,28 @@ pub enum EvalError {
     Message(String),
     #[error("no such overload")]
     NoOverload,
+    /// As it was called.
+    #[error("no such overload: {0}")]
+    NoOverloadOf(String),
     #[error("no such key: {0}")]
     NoKey(String),
     #[error("operation cancelled: actual cost limit exceeded")]
     CostLimit,
+    /// A variable of the caller's whose own expression failed.
+    #[error("composited variable \"{name}\" fails to evaluate: {error}")]
+    Variable { name: String, error: Box<EvalError> },
 }
 
 impl EvalError {
+    /// Whether it cost too much, or a variable that it names did.
+    pub fn is_cost_limit(&self) -> bool {
+        match self {
+            Self::CostLimit => true,
+            Self::Variable { error, .. } => error.is_cost_limit(),
+            Self::Message(_) | Self::NoOverload | Self::NoOverloadOf(_) | Self::NoKey(_) => false,
+        }
+    }
+
     pub fn of<T>(message: impl Into<String>) -> Result<T, Self> {
         Err(Self::Message(message.into()))
     }

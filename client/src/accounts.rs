@@ -1,5 +1,6 @@
 //! What a set of controllers of one process acts with, and how they run together.
 
+use crate::beat;
 use crate::context::Context;
 use crate::informer::Informers;
 use futures::future::BoxFuture;
@@ -44,7 +45,8 @@ pub type NamedTask = (&'static str, BoxFuture<'static, ()>);
 /// the others; the error is the name of that one.
 pub async fn run_until_one_ends(all: Vec<NamedTask>, stop: &CancellationToken) -> Result<(), &'static str> {
     let mut tasks = JoinSet::new();
-    let names: HashMap<_, _> = all.into_iter().map(|(name, task)| (tasks.spawn(task).id(), name)).collect();
+    let names: HashMap<_, _> =
+        all.into_iter().map(|(name, task)| (tasks.spawn(beat::inherit(name, task)).id(), name)).collect();
     let mut result = Ok(());
     while let Some(ended) = tasks.join_next_with_id().await {
         if !stop.is_cancelled() {

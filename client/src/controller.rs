@@ -1,5 +1,6 @@
 //! The loop that every controller runs: keys in, reconcile, retry with back-off.
 
+use crate::beat::{self, Patience};
 use crate::informer::{Delta, Informer, Kind, ObjectKey};
 use crate::queue::WorkQueue;
 use futures::future::BoxFuture;
@@ -39,6 +40,10 @@ impl ReconcileError {
 /// A level-triggered controller: recomputes from state, and takes no event's payload.
 pub trait Reconciler: Send + Sync + 'static {
     type Key: Clone + Eq + Hash + fmt::Debug + fmt::Display + Send + Sync + 'static;
+
+    /// How long a reconcile may stand still before it counts as hanging. `None` where nobody can say: it copies whole
+    /// volumes.
+    const PATIENCE: Option<Patience> = Some(Patience::Usual);
 
     /// Upstream's controller name, for logs, for example `replicaset`.
     fn name(&self) -> &'static str;
@@ -130,11 +135,15 @@ pub async fn run<R: Reconciler>(
     let mut tasks = JoinSet::new();
     for _ in 0..workers.max(1) {
         let (reconciler, queue, stop) = (reconciler.clone(), queue.clone(), stop.clone());
-        tasks.spawn(async move {
+        tasks.spawn(beat::inherit(reconciler.name(), async move {
             while let Some(key) = stop.run_until_cancelled(queue.next()).await {
-                work(reconciler.as_ref(), &queue, key).await;
+                let work = work(reconciler.as_ref(), &queue, key);
+                match R::PATIENCE {
+                    Some(patience) => beat::working(patience, work).await,
+                    None => work.await,
+                }
             }
-        });
+        }));
     }
     while let Some(joined) = tasks.join_next().await {
         if let Err(panic) = joined {

@@ -2,6 +2,7 @@
 //! loop, leader election and the event recorder.
 
 pub mod accounts;
+pub mod beat;
 pub mod clock;
 mod condition_times;
 pub mod context;
@@ -13,6 +14,7 @@ pub mod fold;
 mod followed_object;
 pub mod informer;
 pub mod leader;
+mod live_configuration;
 pub mod metrics;
 mod object;
 mod object_store;
@@ -31,6 +33,7 @@ pub use controller::{Controller, Next, ReconcileError, Reconciler};
 pub use events::{Recorder, Storm};
 pub use followed_object::FollowedObject;
 pub use informer::{Delta, Informer, Informers, ObjectKey};
+pub use live_configuration::{CONFIGURATION_NAMESPACE, Configured, LiveConfiguration};
 pub use object::Kind;
 pub use queue::WorkQueue;
 pub use reflector::{Change, Reflector, Selection};

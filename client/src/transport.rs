@@ -1,5 +1,6 @@
 //! The two ways a `kube::Client` reaches the API server: in memory, and over HTTPS (`kube::Config`).
 
+use crate::beat::{self, Patience};
 use crate::metrics;
 use bytes::Bytes;
 use coracle_api::UserInfo;
@@ -65,7 +66,9 @@ where
             parts.extensions.insert(user);
             let bytes = body.collect_bytes().await?;
             let (method, began) = (parts.method.clone(), Instant::now());
-            let answer = service.call(Request::from_parts(parts, B::from(bytes))).await.map_err(Into::into);
+            let asked = service.call(Request::from_parts(parts, B::from(bytes)));
+            // The server has its own time limit, and may have to ask webhooks.
+            let answer = beat::working(Patience::Long, asked).await.map_err(Into::into);
             let code = answer.as_ref().map_or(0, |response| response.status().as_u16());
             metrics::requested(&method, code, began.elapsed());
             answer

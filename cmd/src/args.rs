@@ -3,12 +3,15 @@
 use crate::access::AccessArgs;
 use crate::authorization::AuthorizationArgs;
 use crate::edge::EdgeArgs;
-use crate::encryption::EncryptionArgs;
+use crate::encryption::{EncryptionArgs, SecretsArgs};
+use crate::etcd::EtcdArgs;
 use crate::eviction::EvictionArgs;
 use crate::kubelet::{ConfigArgs, KubeletArgs};
-use crate::parts::args::{ControllersArgs, KubeconfigArgs, KubeletPartArgs, ProxyArgs};
+use crate::parts::args::{ControllersArgs, KubeconfigArgs, KubeletPartArgs, ProxyArgs, SchedulerArgs};
+use crate::scheduled::ScheduleArgs;
 use crate::time::Time;
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -25,6 +28,9 @@ pub enum Command {
     Server(Box<ServerArgs>),
     /// Join this machine to a cluster as a node: kubelet, proxy and pod network
     Agent(Box<AgentArgs>),
+    /// Run a server or an agent, and start it again when it ends by itself or gives no sign of life: coracle supervise --
+    /// server --config FILE. For machines without systemd
+    Supervise(SuperviseArgs),
     /// Make, list and delete the tokens by which machines join
     Token(TokenArgs),
     /// Show, renew, make and revoke certificates
@@ -33,7 +39,8 @@ pub enum Command {
     Ci(CiArgs),
     /// Say what this machine lacks, and how to mend it
     Check(CheckArgs),
-    /// Show the cluster's nodes and what is wrong with them
+    /// Show how the cluster is: nodes, pods, warnings, disk, certificates, backup. Exit code 0: all is well, 1: something
+    /// is wrong, 2: no answer
     Status(StatusArgs),
     /// Look at the store of a server that is stopped, and repair one that does not open
     Db(DbArgs),
@@ -59,6 +66,27 @@ pub enum Command {
     Secrets(SecretsArgs),
     /// Print the definitions of VolumeSnapshots, to be applied: coracle snapshots | kubectl apply -f -
     Snapshots,
+    /// Print what makes a shell complete the words of this command: source <(coracle completion bash)
+    Completion(CompletionArgs),
+    /// Write the manual pages, one for each command, into a folder
+    #[command(hide = true)]
+    Manual(ManualArgs),
+}
+
+/// Flags of `coracle completion`.
+#[derive(Args)]
+pub struct CompletionArgs {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+/// Flags of `coracle manual`.
+#[derive(Args)]
+pub struct ManualArgs {
+    /// A folder that exists
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
 }
 
 /// Flags of `coracle server`. A flag that is not given leaves the configuration file's value, and that the default.
@@ -85,15 +113,15 @@ pub struct ServerArgs {
     /// Address of this node [default: of the interface with the default route]
     #[arg(long, value_name = "ADDRESS")]
     pub node_ip: Option<IpAddr>,
-    /// Components to leave out: kubelet, proxy, network, dns, scheduler, controllers, storage, load-balancers
+    /// Components to leave out: kubelet, proxy, network, dns, scheduler, controllers, storage, load-balancers,
+    /// component-pods, manifests, ui
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub disable: Option<Vec<String>>,
-    /// sled or memory [default: sled]
+    /// sled, memory, or etcd, which several servers can share [default: sled]
     #[arg(long, value_name = "BACKEND")]
     pub storage_backend: Option<String>,
-    /// Servers of the etcd backend
-    #[arg(long, value_name = "URL,...", value_delimiter = ',')]
-    pub etcd_servers: Option<Vec<String>>,
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
     /// Socket of the container runtime [default: unix:///run/containerd/containerd.sock]
     #[arg(long, value_name = "URL")]
     pub container_runtime_endpoint: Option<String>,
@@ -120,6 +148,8 @@ pub struct ServerArgs {
     pub authorization: AuthorizationArgs,
     #[command(flatten)]
     pub encryption: EncryptionArgs,
+    #[command(flatten)]
+    pub backup: ScheduleArgs,
     /// More of the log: 3 shows requests, 4 what components do, 6 everything [default: 2]
     #[arg(long, short = 'v', value_name = "LEVEL")]
     pub v: Option<u8>,
@@ -148,7 +178,7 @@ pub struct AgentArgs {
     #[arg(long, value_name = "HASH,...", value_delimiter = ',')]
     pub discovery_token_ca_cert_hash: Vec<String>,
     /// Where state lives
-    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
+    #[arg(long, value_name = "DIR", default_value = crate::settings::DEFAULT_DATA_DIR)]
     pub data_dir: PathBuf,
     /// Name of this node [default: the one that it joined as, else the host's name]
     #[arg(long, value_name = "NAME")]
@@ -156,7 +186,7 @@ pub struct AgentArgs {
     /// Address of this node [default: of the interface with the default route]
     #[arg(long, value_name = "ADDRESS")]
     pub node_ip: Option<IpAddr>,
-    /// Components to leave out: proxy, network
+    /// Components to leave out: proxy, network, dns, component-pods
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub disable: Vec<String>,
     /// Socket of the container runtime [default: unix:///run/containerd/containerd.sock]
@@ -180,11 +210,24 @@ pub struct AgentArgs {
 }
 
 #[derive(Args)]
+pub struct SuperviseArgs {
+    /// Write the process id of what is run here, while it runs
+    #[arg(long, value_name = "FILE")]
+    pub pid_file: Option<PathBuf>,
+    /// Without a sign of life for so long it is killed and started again
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    pub watchdog: Time,
+    /// What to run: server or agent, and its flags
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Args)]
 pub struct DbArgs {
     #[command(subcommand)]
     pub command: DbCommand,
     /// Where the server's state lives
-    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR, global = true)]
+    #[arg(long, value_name = "DIR", default_value = crate::settings::DEFAULT_DATA_DIR, global = true)]
     pub data_dir: PathBuf,
 }
 
@@ -194,6 +237,20 @@ pub enum DbCommand {
     Check,
     /// Make a store that opens of what can be read. What was there before is kept beside it
     Repair(RepairArgs),
+    /// Write the store of a stopped server anew, which gives back what it does not need of the disk
+    Compact,
+    /// Write every object as a line of JSON, of a server that runs or is stopped
+    Export {
+        /// Readable by nobody else: it holds the cluster's secrets
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Make a store of such a file, or of the snapshot of an etcd in which Kubernetes has kept its objects
+    Import {
+        /// Of coracle db export, or of etcdctl snapshot save
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
 }
 
 #[derive(Args)]
@@ -203,7 +260,7 @@ pub struct BackupArgs {
     #[arg(value_name = "FILE", required = true)]
     pub file: Option<PathBuf>,
     /// Where the server's state lives, be it running or stopped
-    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
+    #[arg(long, value_name = "DIR", default_value = crate::settings::DEFAULT_DATA_DIR)]
     pub data_dir: PathBuf,
     /// Seal it by this key: 32 random bytes in hex or base64, such as openssl rand -hex 32 makes
     #[arg(long, value_name = "FILE")]
@@ -222,6 +279,20 @@ pub enum BackupAction {
         #[arg(long, value_name = "FILE")]
         key_file: Option<PathBuf>,
     },
+    /// List the backups that the server has written by itself, in its directory and its bucket
+    List(Box<BackupListArgs>),
+}
+
+#[derive(Args)]
+pub struct BackupListArgs {
+    /// The server's configuration file, which says where they are; flags win
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where the server's state lives [default: /var/lib/coracle]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub backup: ScheduleArgs,
 }
 
 #[derive(Args)]
@@ -230,7 +301,7 @@ pub struct RestoreArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Where the state is to live: a directory that is empty or does not exist
-    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
+    #[arg(long, value_name = "DIR", default_value = crate::settings::DEFAULT_DATA_DIR)]
     pub data_dir: PathBuf,
     /// The key that it is sealed by
     #[arg(long, value_name = "FILE")]
@@ -304,7 +375,7 @@ pub enum CertAction {
     /// Show every certificate of this machine, and fail if one of them is over
     Check {
         /// Where state lives
-        #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
+        #[arg(long, value_name = "DIR", default_value = crate::settings::DEFAULT_DATA_DIR)]
         data_dir: PathBuf,
         /// Kubeconfigs to look into [default: the administrator's]
         #[arg(long, value_name = "FILE,...", value_delimiter = ',')]
@@ -313,9 +384,11 @@ pub enum CertAction {
     /// Have the server make all its certificates anew, and the administrator's kubeconfig; its authorities stay
     Renew {
         /// Where state lives
-        #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
+        #[arg(long, value_name = "DIR", default_value = crate::settings::DEFAULT_DATA_DIR)]
         data_dir: PathBuf,
     },
+    /// Replace the cluster's authorities while everything runs; without a flag new ones are made, and trusted beside the old ones
+    RotateCa(RotateCaArgs),
     /// Make a kubeconfig for an administrator; needs the authority's key, so it works on the server's machine alone
     Admin(CertAdminArgs),
     /// Take certificates back: the API server does not accept them from now on
@@ -339,9 +412,33 @@ pub enum CertAction {
 }
 
 #[derive(Args)]
+#[command(group = clap::ArgGroup::new("step"))]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag, and but for --force one at a time")]
+pub struct RotateCaArgs {
+    /// Where state lives
+    #[arg(long, value_name = "DIR", default_value = crate::settings::DEFAULT_DATA_DIR)]
+    pub data_dir: PathBuf,
+    /// The new authorities sign from now on, and the server's certificates are made anew; the old ones are trusted yet
+    #[arg(long, group = "step")]
+    pub issue: bool,
+    /// The old authorities are trusted no more: what they have signed ends
+    #[arg(long, group = "step")]
+    pub finish: bool,
+    /// Drop new authorities that sign nothing yet
+    #[arg(long, group = "step")]
+    pub abandon: bool,
+    /// Say how far it has come, and change nothing
+    #[arg(long, group = "step")]
+    pub status: bool,
+    /// With --issue and --finish: also where a node is not as far, which has to join anew then
+    #[arg(long, conflicts_with_all = ["abandon", "status"])]
+    pub force: bool,
+}
+
+#[derive(Args)]
 pub struct CertAdminArgs {
     /// Where state lives
-    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
+    #[arg(long, value_name = "DIR", default_value = crate::settings::DEFAULT_DATA_DIR)]
     pub data_dir: PathBuf,
     /// What the user is called, in the audit log too
     #[arg(long, value_name = "NAME", default_value = coracle_apiserver::pki::ADMIN)]
@@ -379,7 +476,7 @@ pub struct CiArgs {
 #[derive(Args)]
 pub struct CheckArgs {
     /// Socket of the container runtime
-    #[arg(long, value_name = "URL", default_value = crate::config::DEFAULT_RUNTIME_ENDPOINT)]
+    #[arg(long, value_name = "URL", default_value = crate::settings::DEFAULT_RUNTIME_ENDPOINT)]
     pub container_runtime_endpoint: String,
 }
 
@@ -388,9 +485,15 @@ pub struct StatusArgs {
     /// Who to ask, and as whom
     #[arg(long, value_name = "FILE", env = "KUBECONFIG", default_value = "/etc/coracle/admin.conf")]
     pub kubeconfig: PathBuf,
-    /// Wait at most so long for every node to be Ready
+    /// Wait at most so long for every node to be Ready; then only that counts for the exit code
     #[arg(long, value_name = "SECONDS")]
     pub wait: Option<u64>,
+    /// Show it again whenever it changes, until ended
+    #[arg(long, conflicts_with = "wait")]
+    pub watch: bool,
+    /// For programs
+    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = ["json"])]
+    pub output: Option<String>,
 }
 
 #[derive(Args)]
@@ -399,10 +502,10 @@ pub struct ResetArgs {
     #[arg(long, required = true)]
     pub yes: bool,
     /// Socket of the container runtime
-    #[arg(long, value_name = "URL", default_value = crate::config::DEFAULT_RUNTIME_ENDPOINT)]
+    #[arg(long, value_name = "URL", default_value = crate::settings::DEFAULT_RUNTIME_ENDPOINT)]
     pub container_runtime_endpoint: String,
     /// Where state lives
-    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
+    #[arg(long, value_name = "DIR", default_value = crate::settings::DEFAULT_DATA_DIR)]
     pub data_dir: PathBuf,
     /// Where the kubelet kept pods' files [default: kubelet in the data directory]
     #[arg(long, value_name = "DIR")]
@@ -410,22 +513,6 @@ pub struct ResetArgs {
     /// Leave the keys and certificates: the cluster's authorities, and a joined machine's identity
     #[arg(long)]
     pub keep_pki: bool,
-}
-
-#[derive(Args)]
-pub struct SchedulerArgs {
-    /// Whom to ask, and as whom
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG", default_value = "/etc/coracle/admin.conf")]
-    pub kubeconfig: PathBuf,
-    /// KubeSchedulerConfiguration [default: upstream's default profile]
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// Port of /healthz, /livez, /readyz and /metrics, over HTTPS; 0 for none [default: 10259, if nobody has it]
-    #[arg(long, value_name = "PORT")]
-    pub secure_port: Option<u16>,
-    /// Where that port listens
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    pub bind_address: std::net::IpAddr,
 }
 
 #[derive(Args)]
@@ -443,21 +530,34 @@ pub struct WhyArgs {
     pub all: bool,
 }
 
-#[derive(Args)]
-pub struct SecretsArgs {
-    #[command(subcommand)]
-    pub action: SecretsAction,
-    /// Where state lives
-    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR, global = true)]
-    pub data_dir: PathBuf,
-}
+#[cfg(test)]
+mod recovery_tests {
+    use super::Cli;
+    use clap::Parser;
 
-#[derive(Clone, Copy, Subcommand)]
-pub enum SecretsAction {
-    /// Whether Secrets are encrypted, by which key, and which older ones there are
-    Status,
-    /// Make a new key; a running server takes it up and rewrites all Secrets
-    Rotate,
-    /// Take out the older keys, once nothing in the store needs them
-    Prune,
+    /// As a shell would, as far as the page needs one.
+    fn words(line: &str) -> Vec<String> {
+        let quoted = line.split('\'').enumerate();
+        let mut words = Vec::new();
+        for (place, part) in quoted {
+            if place % 2 == 1 {
+                words.push(part.to_owned());
+            } else {
+                words.extend(part.split_whitespace().map(str::to_owned));
+            }
+        }
+        words
+    }
+
+    #[test]
+    fn commands_of_the_recovery_page_are_there() {
+        let page = include_str!("../../docs/recovery.md");
+        let lines: Vec<&str> = page.lines().filter(|line| line.starts_with("coracle ")).collect();
+        for line in &lines {
+            if let Err(error) = Cli::try_parse_from(words(line)) {
+                panic!("{line}: {error}");
+            }
+        }
+        assert!(lines.len() > 25, "{} commands", lines.len());
+    }
 }

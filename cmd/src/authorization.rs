@@ -1,6 +1,6 @@
 //! Settings of who may do what, under the names of upstream's flags.
 
-use crate::config::first_of;
+use crate::settings::first_of;
 use crate::time::Time;
 use clap::Args;
 use coracle_apiserver::authz::config::{self, Flags};

@@ -94,7 +94,7 @@ fn config(scratch: &Path, nodes: u32) -> Result<Config, String> {
         https_port: Some(0),
         node_ip: Some([127, 0, 0, 1].into()),
         node_name: Some("coracle-ci".to_owned()),
-        disable: words(&["kubelet", "proxy", "dns"]),
+        disable: words(&["kubelet", "proxy", "dns", "manifests"]),
         storage_backend: Some("memory".to_owned()),
         simulate_nodes: Some(nodes),
         ..ServerArgs::default()

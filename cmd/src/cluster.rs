@@ -1,9 +1,9 @@
 //! What a cluster tells its nodes: asked for until it is answered.
 
-use crate::agent::transport;
+use crate::transport;
 use axum::http::Uri;
 use coracle_api::error::chain;
-use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceSpec};
 use kube::Api;
 use serde::Deserialize;
 use std::net::IpAddr;
@@ -13,12 +13,30 @@ use std::time::Duration;
 /// Between attempts.
 const RETRY: Duration = Duration::from_secs(2);
 
+/// What the names of Services end in.
+pub const DOMAIN: &str = "cluster.local";
+
+/// Where a node's DNS server listens; the Service `kube-dns` leads there. Not 53, which the machine's own resolver may
+/// hold.
+pub const DNS_PORT: u16 = 10_053;
+
 /// Where pods ask for names: the address of the Service `kube-dns`; none in a cluster without.
 pub async fn dns(client: &kube::Client, server: &Uri) -> Option<IpAddr> {
+    dns_service(client, server).await?.cluster_ip?.parse().ok()
+}
+
+/// The same where the cluster's servers and nodes answer; none where the Service selects somebody else's pods.
+pub async fn built_in_dns(client: &kube::Client, server: &Uri) -> Option<IpAddr> {
+    let service = dns_service(client, server).await?;
+    let selects = service.selector.is_some_and(|selector| !selector.is_empty());
+    service.cluster_ip.filter(|_| !selects)?.parse().ok()
+}
+
+async fn dns_service(client: &kube::Client, server: &Uri) -> Option<ServiceSpec> {
     let services: Api<Service> = Api::namespaced(client.clone(), "kube-system");
     loop {
         match services.get_opt("kube-dns").await {
-            Ok(service) => return service?.spec?.cluster_ip?.parse().ok(),
+            Ok(service) => return service?.spec,
             Err(error) => unread(server, "the Service kube-system/kube-dns", &error).await,
         }
     }

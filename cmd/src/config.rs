@@ -5,8 +5,12 @@ use crate::args::ServerArgs;
 use crate::authorization::AuthorizationArgs;
 use crate::edge::EdgeArgs;
 use crate::encryption::EncryptionArgs;
+use crate::etcd::EtcdArgs;
 use crate::kubelet::{KubeletSettings, Said};
+use crate::scheduled::ScheduleArgs;
+use crate::settings::{DEFAULT_DATA_DIR, admin_conf, node_name, or_note};
 use crate::time::Time;
+use coracle_apiserver::store::etcd::EtcdOptions;
 use coracle_kubelet::config::{STREAMING_CONNECTION_IDLE_TIMEOUT, Written};
 use ipnet::IpNet;
 use serde::Deserialize;
@@ -16,9 +20,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub const DEFAULT_DATA_DIR: &str = "/var/lib/coracle";
-pub const DEFAULT_RUNTIME_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
-const DEFAULT_KUBECONFIG: &str = "/etc/coracle/admin.conf";
 /// Far more than anybody simulates on one machine; it keeps a slip of the finger from filling the memory.
 const MAX_SIMULATED_NODES: u32 = 100_000;
 
@@ -37,10 +38,16 @@ pub enum Component {
     Network,
     /// Of the controllers, the one that gives Services of type LoadBalancer the nodes' addresses.
     LoadBalancers,
+    /// The pods of kube-system that show the other components.
+    ShownPods,
+    /// Applies what lies in the data directory's `manifests`.
+    Manifests,
+    /// The status page at `/ui/`.
+    Ui,
 }
 
 impl Component {
-    const ALL: [(&'static str, Self); 8] = [
+    const ALL: [(&'static str, Self); 11] = [
         ("kubelet", Self::Kubelet),
         ("proxy", Self::Proxy),
         ("network", Self::Network),
@@ -49,6 +56,9 @@ impl Component {
         ("controllers", Self::Controllers),
         ("storage", Self::Storage),
         ("load-balancers", Self::LoadBalancers),
+        ("component-pods", Self::ShownPods),
+        ("manifests", Self::Manifests),
+        ("ui", Self::Ui),
     ];
 
     pub fn parse(name: &str) -> Result<Self, String> {
@@ -59,10 +69,18 @@ impl Component {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Backend {
     Sled,
     Memory,
+    Etcd(EtcdOptions),
+}
+
+impl Backend {
+    /// Whether other servers may write to it, too.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Etcd(_))
+    }
 }
 
 /// What the configuration file may say. Unknown keys are mistakes.
@@ -78,6 +96,10 @@ struct File {
     disable: Option<Vec<String>>,
     storage_backend: Option<String>,
     etcd_servers: Option<Vec<String>>,
+    etcd_cafile: Option<PathBuf>,
+    etcd_certfile: Option<PathBuf>,
+    etcd_keyfile: Option<PathBuf>,
+    etcd_prefix: Option<String>,
     container_runtime_endpoint: Option<String>,
     cluster_cidr: Option<String>,
     service_cidr: Option<String>,
@@ -88,6 +110,7 @@ struct File {
     authorization: Option<AuthorizationArgs>,
     api_server: Option<EdgeArgs>,
     encryption: Option<EncryptionArgs>,
+    backup: Option<ScheduleArgs>,
     streaming_connection_idle_timeout: Option<Time>,
     /// Fields of KubeletConfiguration. Those of a node's limits may stand beside the server's own, too.
     kubelet: Option<Written>,
@@ -106,6 +129,16 @@ struct File {
 }
 
 impl File {
+    fn etcd(&mut self) -> EtcdArgs {
+        EtcdArgs {
+            etcd_servers: self.etcd_servers.take(),
+            etcd_cafile: self.etcd_cafile.take(),
+            etcd_certfile: self.etcd_certfile.take(),
+            etcd_keyfile: self.etcd_keyfile.take(),
+            etcd_prefix: self.etcd_prefix.take(),
+        }
+    }
+
     /// What it says of the kubelet.
     fn kubelet(&mut self) -> Written {
         let beside = [
@@ -154,6 +187,7 @@ pub struct Config {
     pub access: AccessArgs,
     pub authorization: AuthorizationArgs,
     pub encryption: EncryptionArgs,
+    pub backup: ScheduleArgs,
     pub streaming_connection_idle_timeout: Duration,
     pub kubelet: KubeletSettings,
     /// What was given, by the names of flags.
@@ -184,13 +218,15 @@ impl Config {
     }
 }
 
-/// Where the administrator's kubeconfig is, unless somebody asked for another place.
-pub fn admin_conf(data_dir: &Path) -> PathBuf {
-    if data_dir == Path::new(DEFAULT_DATA_DIR) {
-        DEFAULT_KUBECONFIG.into()
-    } else {
-        data_dir.join("admin.conf")
-    }
+/// The data directory, and what is said of backups: by these flags, else by the file.
+pub fn backup_of(
+    file: Option<&Path>,
+    data_dir: Option<PathBuf>,
+    said: ScheduleArgs,
+) -> Result<(PathBuf, ScheduleArgs), String> {
+    let file = file.map_or_else(|| Ok(File::default()), read_file)?;
+    let data_dir = data_dir.or(file.data_dir).unwrap_or_else(|| DEFAULT_DATA_DIR.into());
+    Ok((data_dir, said.or(file.backup.unwrap_or_default())))
 }
 
 fn read_file(path: &Path) -> Result<File, String> {
@@ -201,14 +237,6 @@ fn read_file(path: &Path) -> Result<File, String> {
     serde_saphyr::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// A struct whose fields are all options: of each the first one's, or where that is missing the second one's.
-macro_rules! first_of {
-    ($first:ident, $second:ident: $($field:ident),*) => {
-        Self { $($field: $first.$field.or($second.$field)),* }
-    };
-}
-pub(crate) use first_of;
-
 fn simulated(asked: Option<u32>, mistakes: &mut Vec<String>) -> u32 {
     let count = asked.unwrap_or(0);
     if count > MAX_SIMULATED_NODES {
@@ -218,6 +246,7 @@ fn simulated(asked: Option<u32>, mistakes: &mut Vec<String>) -> u32 {
 }
 
 fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config {
+    let etcd_in_file = file.etcd();
     let streaming_idle = args.streaming_connection_idle_timeout.or(file.streaming_connection_idle_timeout);
     let runtime_endpoint = args.container_runtime_endpoint.or(file.container_runtime_endpoint.take());
     let said = Said {
@@ -235,7 +264,9 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
     let kubeconfig = args.write_kubeconfig.or(file.write_kubeconfig).unwrap_or_else(|| admin_conf(&data_dir));
     let disabled = args.disable.or(file.disable).unwrap_or_default();
     let backend = args.storage_backend.or(file.storage_backend);
-    let etcd = args.etcd_servers.or(file.etcd_servers);
+    let etcd = args.etcd.or(etcd_in_file);
+    let backend =
+        or_note(parse_backend(backend.as_deref(), &etcd, mistakes), mistakes).unwrap_or(Backend::Sled);
     let simulate_nodes = simulated(args.simulate_nodes.or(file.simulate_nodes), mistakes);
     let edge = args.edge.or(file.api_server.unwrap_or_default());
     edge.check(mistakes);
@@ -245,6 +276,8 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
     authorization.check(mistakes);
     let encryption = args.encryption.or(file.encryption.unwrap_or_default());
     encryption.check(mistakes);
+    let backup = args.backup.or(file.backup.unwrap_or_default());
+    backup.check(&data_dir, mistakes);
     let cluster_cidr =
         cidr("cluster-cidr", args.cluster_cidr.or(file.cluster_cidr), "10.42.0.0/16", mistakes);
     let service_cidr =
@@ -259,8 +292,7 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
             .or(file.node_ip)
             .unwrap_or_else(|| crate::address::of_this_node(&[&cluster_cidr, &service_cidr])),
         disabled: disabled.iter().filter_map(|name| or_note(Component::parse(name), mistakes)).collect(),
-        backend: or_note(parse_backend(backend.as_deref(), etcd.as_deref()), mistakes)
-            .unwrap_or(Backend::Sled),
+        backend,
         cluster_cidr,
         service_cidr,
         simulate_nodes,
@@ -277,7 +309,8 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
         access,
         authorization,
         encryption,
-        streaming_connection_idle_timeout: crate::config::streaming_idle(streaming_idle),
+        backup,
+        streaming_connection_idle_timeout: self::streaming_idle(streaming_idle),
         file: None,
         kubelet,
         data_dir,
@@ -289,37 +322,18 @@ pub fn streaming_idle(asked: Option<Time>) -> Duration {
     asked.map_or(STREAMING_CONNECTION_IDLE_TIMEOUT, |time| time.0)
 }
 
-pub fn or_note<T>(result: Result<T, String>, mistakes: &mut Vec<String>) -> Option<T> {
-    result.map_err(|mistake| mistakes.push(mistake)).ok()
-}
-
-fn parse_backend(name: Option<&str>, etcd: Option<&[String]>) -> Result<Backend, String> {
-    match name {
-        None | Some("sled") if etcd.is_none() => Ok(Backend::Sled),
-        Some("memory") if etcd.is_none() => Ok(Backend::Memory),
-        Some("etcd") => {
-            Err("storage-backend: etcd is not part of this build yet; use sled or memory".to_owned())
+fn parse_backend(name: Option<&str>, etcd: &EtcdArgs, mistakes: &mut Vec<String>) -> Result<Backend, String> {
+    match (name, etcd.given()) {
+        (Some("etcd"), _) => Ok(Backend::Etcd(etcd.options(mistakes))),
+        (Some("sled" | "memory") | None, Some(flag)) => {
+            Err(format!("{flag}: only --storage-backend etcd takes it"))
         }
-        Some("sled" | "memory") | None => Err("etcd-servers: only the etcd backend takes servers".to_owned()),
-        Some(other) => Err(format!("storage-backend: unknown \"{other}\", known are sled, memory")),
+        (Some("memory"), None) => Ok(Backend::Memory),
+        (Some("sled") | None, None) => Ok(Backend::Sled),
+        (Some(other), _) => {
+            Err(format!("storage-backend: unknown \"{other}\", known are sled, memory, etcd"))
+        }
     }
-}
-
-/// The node's name as the kubelet makes it of the host's: lower case, a valid DNS subdomain.
-pub fn node_name(asked: Option<String>, mistakes: &mut Vec<String>) -> String {
-    let name = asked.unwrap_or_else(|| {
-        nix::unistd::gethostname().ok().and_then(|n| n.into_string().ok()).unwrap_or_default().to_lowercase()
-    });
-    let good = |part: &str| {
-        let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-        edge(part.chars().next())
-            && edge(part.chars().last())
-            && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-    };
-    if name.is_empty() || name.len() > 253 || !name.split('.').all(good) {
-        mistakes.push(format!("node-name: \"{name}\" is no lowercase RFC 1123 subdomain"));
-    }
-    name
 }
 
 fn cidr(flag: &str, asked: Option<String>, default: &str, mistakes: &mut Vec<String>) -> String {

@@ -1,6 +1,6 @@
 //! Settings of what holds requests back, of the audit log and of traces, under the names of upstream's flags.
 
-use crate::config::first_of;
+use crate::settings::first_of;
 use crate::time::Time;
 use clap::Args;
 use coracle_api::error::chain;

@@ -1,9 +1,8 @@
 //! Settings of encryption at rest, and the verbs of the key that the server makes itself.
 
-use crate::args::{SecretsAction, SecretsArgs};
-use crate::config::first_of;
-use crate::server::{StartError, fail};
-use clap::Args;
+use crate::process::{StartError, fail};
+use crate::settings::first_of;
+use clap::{Args, Subcommand};
 use coracle_apiserver::encryption::reload::Source;
 use coracle_apiserver::encryption::{EncryptionConfiguration, Rules, made};
 use coracle_apiserver::store::{Encrypting, Store};
@@ -26,6 +25,25 @@ pub struct EncryptionArgs {
     /// decrypts them again [default: as the last time it was given]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub secrets_encryption: Option<bool>,
+}
+
+#[derive(Args)]
+pub struct SecretsArgs {
+    #[command(subcommand)]
+    pub action: SecretsAction,
+    /// Where state lives
+    #[arg(long, value_name = "DIR", default_value = crate::settings::DEFAULT_DATA_DIR, global = true)]
+    pub data_dir: PathBuf,
+}
+
+#[derive(Clone, Copy, Subcommand)]
+pub enum SecretsAction {
+    /// Whether Secrets are encrypted, by which key, and which older ones there are
+    Status,
+    /// Make a new key; a running server takes it up and rewrites all Secrets
+    Rotate,
+    /// Take out the older keys, once nothing in the store needs them
+    Prune,
 }
 
 impl EncryptionArgs {

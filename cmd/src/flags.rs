@@ -29,7 +29,7 @@ fn of_file(section: &Value, flags: &mut BTreeMap<String, String>) {
             Value::Object(_)
                 if matches!(
                     name.as_str(),
-                    "apiServer" | "authentication" | "authorization" | "encryption"
+                    "apiServer" | "authentication" | "authorization" | "backup" | "encryption"
                 ) =>
             {
                 of_file(value, flags);

@@ -52,6 +52,14 @@ impl Pin {
         Ok(Self(format!("sha256:{}", hex.to_lowercase())))
     }
 
+    /// Of each certificate of a bundle, at least one.
+    pub fn all_of(ca_pem: &str) -> Result<Vec<Self>, String> {
+        const END: &str = "-----END CERTIFICATE-----\n";
+        let blocks = ca_pem.split_inclusive(END).filter(|block| block.contains("-----BEGIN"));
+        let pins = blocks.map(Self::of).collect::<Result<Vec<_>, _>>()?;
+        if pins.is_empty() { Self::of(ca_pem).map(|pin| vec![pin]) } else { Ok(pins) }
+    }
+
     /// Of the first certificate.
     pub fn of(ca_pem: &str) -> Result<Self, String> {
         let unreadable = |why: &dyn std::fmt::Display| format!("the cluster's CA cannot be read: {why}");

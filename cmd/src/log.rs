@@ -4,6 +4,7 @@
 //!
 //! Lines of the levels `debug` and `trace` are what somebody asked to see each of, so they are never counted.
 
+pub mod parts;
 mod repeats;
 
 use repeats::{Repeats, Told};
@@ -137,6 +138,7 @@ where
         if !self.log.offer(event, &line) {
             return Ok(());
         }
+        parts::tell(event.metadata().target(), &line);
         self.log.time(&mut writer)?;
         writer.write_str(&line)
     }

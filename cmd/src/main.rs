@@ -6,35 +6,48 @@ mod agent;
 mod args;
 mod audit;
 mod authentication;
+mod authorities;
 mod authorization;
 mod backup;
 mod cert;
+mod certificates;
 mod check;
 mod ci;
 mod cluster;
+mod code;
 mod config;
 mod db;
 mod door;
 mod edge;
 mod encryption;
+mod etcd;
 mod eviction;
 mod flags;
 mod join;
 mod kubeconfig;
 mod kubelet;
+mod lines;
 mod log;
+mod manual;
 mod node;
+mod parent;
 mod parts;
 mod posts;
 mod private;
 mod privileges;
+mod process;
 mod reset;
+mod scheduled;
 mod server;
+mod settings;
+mod shown;
 mod status;
 mod supervise;
 mod table;
 mod time;
 mod token;
+mod transport;
+mod ui;
 mod why;
 
 use args::{Cli, Command};
@@ -68,6 +81,7 @@ fn levels(v: Option<u8>) -> &'static str {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     coracle_listen::raise_descriptors();
+    parent::bind_to_parent();
     match cli.command {
         Command::Server(args) => {
             let log = levels(args.v);
@@ -75,21 +89,22 @@ fn main() -> ExitCode {
             let kept = |config: &_| with_only(privileges::of_server(config));
             match configured.and_then(|config| kept(&config).map(|()| config)) {
                 Ok(config) => in_runtime(log, server::command(config)),
-                Err(mistakes) => server::fail(&mistakes),
+                Err(mistakes) => process::fail(&mistakes),
             }
         }
         // Whatever fails is told by whoever asked.
         Command::Agent(args) => match with_only(privileges::of_node()) {
             Ok(()) => in_runtime(&format!("{},kube_client=off", levels(args.v)), agent::command(*args)),
-            Err(why) => server::fail(&why),
+            Err(why) => process::fail(&why),
         },
+        Command::Supervise(args) => parent::command(&args),
         Command::Token(args) => in_runtime("error,kube_client=off", token::command(args)),
         Command::Cert(args) => in_runtime("error,kube_client=off", cert::command(args)),
         Command::Ci(args) => in_runtime("error", ci::command(args)),
         Command::Check(args) => check::run(&args),
         Command::Status(args) => in_runtime("error,kube_client=off", status::command(args)),
         Command::Db(args) => in_runtime("error", db::command(args)),
-        Command::Backup(args) => backup::command(args),
+        Command::Backup(args) => in_runtime("error", backup::command(args)),
         Command::Restore(args) => backup::restore(&args),
         Command::Reset(args) => in_runtime("warn", reset::command(args)),
         Command::Scheduler(args) => part(CapabilitySet::empty(), None, parts::scheduler::command(args)),
@@ -102,6 +117,8 @@ fn main() -> ExitCode {
         Command::Why(args) => in_runtime("error", why::command(args)),
         Command::Secrets(args) => encryption::command(&args),
         Command::Snapshots => snapshots(),
+        Command::Completion(args) => manual::completion(&args),
+        Command::Manual(args) => manual::command(&args),
     }
 }
 
@@ -110,7 +127,7 @@ fn part(kept: CapabilitySet, v: Option<u8>, command: impl Future<Output = ExitCo
     match with_only(kept) {
         // Whatever fails is told by whoever asked.
         Ok(()) => in_runtime(&format!("{},kube_client=off", levels(v)), command),
-        Err(why) => server::fail(&why),
+        Err(why) => process::fail(&why),
     }
 }
 

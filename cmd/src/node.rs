@@ -1,5 +1,6 @@
 //! What makes a machine a node, in the server's process and in a joined machine's alike.
 
+use coracle_apiserver::metrics;
 use coracle_client::Context;
 use coracle_kubelet::Ended;
 use coracle_kubelet::server::{Configz, Judge};
@@ -127,6 +128,7 @@ impl ServerParts {
             pods_dir,
             stream_idle,
             configz,
+            process_metrics: || metrics::render_process(coracle_client::metrics::render),
         }
     }
 }

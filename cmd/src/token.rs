@@ -105,10 +105,13 @@ async fn join_command(client: kube::Client, token: &Token) -> Result<String, Str
     let text = map.data.unwrap_or_default().remove("kubeconfig").unwrap_or_default();
     let mut cluster = public_cluster(&text)?;
     let server = cluster.server.take().ok_or("cluster-info names no server")?;
-    let pin = Pin::of(&authority(cluster)?)?;
+    // Two while the authority is replaced.
+    let pins = Pin::all_of(&authority(cluster)?)?;
+    let pins: Vec<String> = pins.iter().map(ToString::to_string).collect();
     Ok(format!(
-        "coracle agent --server {server} --token {} --discovery-token-ca-cert-hash {pin}",
-        token.whole()
+        "coracle agent --server {server} --token {} --discovery-token-ca-cert-hash {}",
+        token.whole(),
+        pins.join(",")
     ))
 }
 

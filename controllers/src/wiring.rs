@@ -4,7 +4,7 @@ use crate::certificates::CertificateSigner;
 use crate::clients::Clients;
 use crate::metrics::Metrics;
 use crate::nodes::ipam::ClusterCidr;
-use crate::serviceaccount::LegacyTokens;
+use crate::serviceaccount::{LegacyTokens, RootCa};
 use crate::{
     autoscaler, bootstrap_tokens, certificates, clusterrole_aggregation, cronjob, daemonset, deployment,
     disruption, endpoints, endpointslice, ephemeral, gc, job, loadbalancer, namespace, nodes, podgc,
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Clone, Default)]
 pub struct Config {
     /// The CA that signed the API server's certificate, PEM; published to every namespace. Empty: nothing is.
-    pub root_ca_pem: String,
+    pub root_ca: RootCa,
     /// Clients that act as the controllers' own service accounts. Absent: all act as the context's client, which
     /// then needs the rights of all.
     pub client_for: Option<ClientFor>,
@@ -52,14 +52,16 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
     let stop = context.stop.child_token();
     let clients = coracle_client::Clients::new(&context, config.client_for.clone());
     let clients = Clients::new(clients, config.metrics.clone());
-    let all = controllers(&clients, &config, &stop);
+    let mut all = controllers(&clients, &config, &stop);
+    all.extend(configured(&clients, &config, &stop));
     run_until_one_ends(all, &stop).await.map_err(Error::Ended)
 }
 
+/// Those that every cluster has.
 fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> Vec<NamedTask> {
     let clients = || clients.clone();
     let stop = || stop.clone();
-    let mut all: Vec<NamedTask> = vec![
+    vec![
         ("replicaset", Box::pin(replicaset::run::<ReplicaSet>(clients(), stop()))),
         ("replicationcontroller", Box::pin(replicaset::run::<ReplicationController>(clients(), stop()))),
         ("deployment", Box::pin(deployment::run(clients(), stop()))),
@@ -95,15 +97,22 @@ fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> 
         ("resourceclaim", Box::pin(resourceclaim::run(clients(), stop()))),
         ("resourcequota", Box::pin(resource_quota::run(clients(), stop()))),
         ("garbagecollector", Box::pin(gc::run(clients(), stop()))),
-    ];
+    ]
+}
+
+/// Those that depend on what they are given.
+fn configured(clients: &Clients, config: &Config, stop: &CancellationToken) -> Vec<NamedTask> {
+    let clients = || clients.clone();
+    let stop = || stop.clone();
+    let mut all: Vec<NamedTask> = Vec::new();
     if !config.foreign_load_balancers {
         all.push(("service-lb", Box::pin(loadbalancer::run(clients(), stop()))));
     }
     if let Some(cidr) = config.cluster_cidr {
         all.push(("node-ipam", Box::pin(nodes::ipam::run(clients(), cidr, stop()))));
     }
-    let ca = &config.root_ca_pem;
-    if !ca.is_empty() {
+    let ca = &config.root_ca;
+    if !ca.pem().is_empty() {
         all.push((
             "root-ca-cert-publisher",
             Box::pin(serviceaccount::run_root_ca(clients(), ca.clone(), stop())),

@@ -76,7 +76,7 @@ async fn cluster() -> World {
     let counting = metrics.clone();
     let _ = world.counted.set(Box::new(move || counted::lines(&counting)));
     let config = coracle_controllers::Config {
-        root_ca_pem: "-----BEGIN CERTIFICATE-----".to_owned(),
+        root_ca: "-----BEGIN CERTIFICATE-----".to_owned().into(),
         client_for: Some(world.client_for()),
         legacy_tokens: Some(Arc::new(signer::Tokens)),
         cluster_cidr: "10.42.0.0/16".parse().ok(),

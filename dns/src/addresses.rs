@@ -1,6 +1,6 @@
 //! Which Services and EndpointSlices have an address, so that a question by address decodes those alone.
 
-use coracle_client::{Delta, Informer, Kind};
+use coracle_client::{Delta, Informer, Kind, ObjectKey};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use parking_lot::RwLock;
@@ -8,12 +8,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Namespace and name.
-pub type Key = (String, String);
-
 /// The objects of one kind by their addresses.
 #[derive(Default)]
-pub struct Addresses(RwLock<HashMap<IpAddr, Vec<Key>>>);
+pub struct Addresses(RwLock<HashMap<IpAddr, Vec<ObjectKey>>>);
 
 impl Addresses {
     /// Follows an informer for as long as this is held.
@@ -26,10 +23,7 @@ impl Addresses {
         informer.on_change_while(move |delta: &Delta<K>| {
             let Some(index) = kept.upgrade() else { return false };
             let of = |object: Option<&Arc<K>>| object.map(|object| addresses(object)).unwrap_or_default();
-            let key = delta.object().map(|object| {
-                let meta = object.meta();
-                (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
-            });
+            let key = delta.object().map(|object| ObjectKey::of(&**object));
             index.change(&key.unwrap_or_default(), &of(delta.old.as_ref()), &of(delta.new.as_ref()));
             true
         });
@@ -60,7 +54,7 @@ impl Addresses {
         })
     }
 
-    fn change(&self, key: &Key, old: &[IpAddr], new: &[IpAddr]) {
+    fn change(&self, key: &ObjectKey, old: &[IpAddr], new: &[IpAddr]) {
         let mut all = self.0.write();
         for ip in old {
             if let Some(keys) = all.get_mut(ip) {
@@ -78,7 +72,7 @@ impl Addresses {
         }
     }
 
-    pub fn at(&self, ip: IpAddr) -> Vec<Key> {
+    pub fn at(&self, ip: IpAddr) -> Vec<ObjectKey> {
         self.0.read().get(&ip).cloned().unwrap_or_default()
     }
 }
@@ -90,7 +84,7 @@ mod tests {
     #[test]
     fn addresses_that_went_are_forgotten() {
         let (index, ip) = (Addresses::default(), |n| IpAddr::from([10, 0, 0, n]));
-        let key = |name: &str| ("a".to_owned(), name.to_owned());
+        let key = |name: &str| ObjectKey::new("a", name);
         index.change(&key("x"), &[], &[ip(1), ip(2)]);
         index.change(&key("y"), &[], &[ip(2)]);
         assert_eq!(index.at(ip(2)), [key("x"), key("y")]);

@@ -76,6 +76,15 @@ pub enum Known {
 struct Table {
     entries: HashMap<Key, Entry>,
     bytes: usize,
+    /// Of the entries those with records, and the others.
+    counts: [usize; 2],
+}
+
+impl Class {
+    /// Its place among counts.
+    fn side(self) -> usize {
+        usize::from(self != Self::Success)
+    }
 }
 
 pub struct Cache {
@@ -146,6 +155,7 @@ impl Cache {
             return;
         }
         table.bytes += size;
+        table.counts[entry.class.side()] += 1;
         table.entries.insert(key, entry);
     }
 
@@ -197,9 +207,8 @@ impl Cache {
 
     /// Answers that are kept: those with records, and the others.
     pub fn entries(&self) -> (usize, usize) {
-        let table = self.table.lock();
-        let successes = table.entries.values().filter(|entry| entry.class == Class::Success).count();
-        (successes, table.entries.len() - successes)
+        let [successes, others] = self.table.lock().counts;
+        (successes, others)
     }
 }
 
@@ -207,17 +216,16 @@ impl Table {
     fn remove(&mut self, key: &Key) {
         if let Some(entry) = self.entries.remove(key) {
             self.bytes -= entry.bytes.len() + ENTRY_BYTES;
+            self.counts[entry.class.side()] -= 1;
         }
     }
 
     /// Whether there is room for so much more, where need be after the oldest went.
     fn make_room(&mut self, size: usize, capacity: usize, class: Class) -> bool {
-        let is_of = |held: Class| (held == Class::Success) == (class == Class::Success);
-        let count = |table: &Self| table.entries.values().filter(|entry| is_of(entry.class)).count();
         if capacity == 0 {
             return false;
         }
-        if self.bytes + size <= MAX_BYTES && (self.entries.len() < capacity || count(self) < capacity) {
+        if self.bytes + size <= MAX_BYTES && self.counts[class.side()] < capacity {
             return true;
         }
         // A tenth at once, so that a full table is not looked through for each new answer.

@@ -1,11 +1,13 @@
 //! Cluster DNS: names of Services and pods from the API, everything else from the node's own resolvers.
 //!
 //! `zone` answers from plain data (the Kubernetes DNS specification, version 1.1.0), `wire` turns that into messages,
-//! `configuration` reads the Corefile, `views` are its server blocks at work, `forward` asks others, `cache` keeps what they said, `server` listens; `pace`, `thinning` and `socket_filter` keep one client's flood from the others.
+//! `configuration` reads the Corefile, `views` are its server blocks at work, `forward` asks others, `cache` keeps what they said, `server` listens, `endpoints` and `announcement` say where; `pace`, `thinning` and `socket_filter` keep one client's flood from the others.
 
 mod addresses;
+mod announcement;
 mod cache;
 mod configuration;
+mod endpoints;
 mod forward;
 mod metrics;
 mod pace;
@@ -19,4 +21,4 @@ mod wire;
 pub mod zone;
 
 pub use configuration::source::default_text as default_corefile;
-pub use run::{Config, Error, run};
+pub use run::{Config, Error, Publication, run};

@@ -1,8 +1,10 @@
-//! Wires the DNS server to the API: Services and slices in, an EndpointSlice for the cluster's DNS Service out.
+//! Wires the DNS server to the API: Services and slices in, where this node answers out.
 
-use crate::addresses::{Addresses, Key};
+use crate::addresses::Addresses;
+use crate::announcement::Announcement;
 use crate::configuration::source::Source;
 use crate::configuration::{Configuration, Given};
+use crate::endpoints;
 use crate::metrics::{Metric, Metrics};
 use crate::pages::{MayAsk, Shown, pages};
 use crate::server::{Nodes, Server};
@@ -10,12 +12,10 @@ use crate::views::Views;
 use crate::zone::{Directory, Zone};
 use coracle_api::node_addresses::{CHECKED_ADDRESSES, checked};
 use coracle_api::well_known;
-use coracle_client::{Context, Informer};
+use coracle_client::{Context, Informer, ObjectKey};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::Api;
-use kube::api::PostParams;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Socket, Type};
 use std::collections::BTreeSet;
@@ -47,12 +47,18 @@ pub enum Error {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("socket failed: {0}")]
     Socket(#[from] std::io::Error),
-    #[error("the endpoints of kube-dns were not written: {0}")]
-    Publish(#[from] kube::Error),
+}
+
+/// How the cluster learns that this node answers names.
+pub enum Publication {
+    /// It writes where the Service `kube-dns` leads, for itself and for all nodes that announce themselves.
+    Endpoints,
+    /// It announces itself on its Node, by a client that acts as the node.
+    Announcement(kube::Client),
 }
 
 /// Answers until the context is stopped.
-pub async fn run(context: Context, config: Config) -> Result<(), Error> {
+pub async fn run(context: Context, config: Config, publication: Publication) -> Result<(), Error> {
     let directory = Live::new(&context);
     let synced = futures::future::join3(
         directory.namespaces.synced(),
@@ -79,7 +85,6 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
     let Some(first) = context.stop.run_until_cancelled(source.first()).await else { return Ok(()) };
     let own = BTreeSet::from([config.cluster_dns, address.ip()]);
     *server.views.write() = Arc::new(Views::new(&first, &own, &server.metrics));
-    publish(&context, &config).await?;
     let serving = async {
         tokio::select! {
             ended = server.clone().serve_udp(udp) => ended,
@@ -87,9 +92,32 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
             () = configure(&server, source, &first, own, address.ip()) => Ok(()),
         }
     };
-    match context.stop.run_until_cancelled(serving).await {
-        None => Ok(()),
-        Some(ended) => ended.map_err(Error::Socket),
+    Box::pin(publishing(&context, &config, &nodes, publication, serving)).await.map_err(Error::Socket)
+}
+
+/// Says where this node answers for as long as it serves.
+async fn publishing(
+    context: &Context,
+    config: &Config,
+    nodes: &Informer<Node>,
+    publication: Publication,
+    serving: impl Future<Output = std::io::Result<()>>,
+) -> std::io::Result<()> {
+    let serving = async { context.stop.run_until_cancelled(serving).await.unwrap_or(Ok(())) };
+    match publication {
+        Publication::Endpoints => tokio::select! {
+            ended = serving => ended,
+            () = endpoints::publish(context, &config.node_name, config.listen) => Ok(()),
+        },
+        Publication::Announcement(client) => {
+            let announcement = Announcement::new(client, &config.node_name, config.listen);
+            let ended = tokio::select! {
+                ended = serving => ended,
+                () = announcement.keep(nodes) => Ok(()),
+            };
+            announcement.end().await;
+            ended
+        }
     }
 }
 
@@ -197,37 +225,6 @@ fn addresses(node: &Node, own: bool) -> Vec<IpAddr> {
     internal.filter(|ip| own || met.contains(&ip.to_canonical())).collect()
 }
 
-/// Says where the Service `kube-dns` leads.
-async fn publish(context: &Context, config: &Config) -> Result<(), Error> {
-    let name = format!("kube-dns-{}", config.node_name);
-    let family = if config.listen.is_ipv4() { "IPv4" } else { "IPv6" };
-    let port = config.listen.port();
-    let slice = serde_json::json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-        "metadata": { "name": name, "namespace": "kube-system", "labels": {
-            "kubernetes.io/service-name": "kube-dns",
-            "endpointslice.kubernetes.io/managed-by": "dns.coracle.io",
-        }},
-        "addressType": family,
-        "endpoints": [{ "addresses": [config.listen.ip().to_string()], "nodeName": config.node_name,
-            "conditions": { "ready": true, "serving": true, "terminating": false } }],
-        "ports": [{ "name": "dns", "protocol": "UDP", "port": port },
-                  { "name": "dns-tcp", "protocol": "TCP", "port": port }],
-    });
-    let mut slice: EndpointSlice =
-        serde_json::from_str(&slice.to_string()).map_err(kube::Error::SerdeError)?;
-    let api: Api<EndpointSlice> = Api::namespaced(context.client.clone(), "kube-system");
-    match api.get_opt(&name).await? {
-        None => api.create(&PostParams::default(), &slice).await?,
-        Some(present) if present.endpoints == slice.endpoints && present.ports == slice.ports => present,
-        Some(present) => {
-            slice.metadata.resource_version = present.metadata.resource_version;
-            api.replace(&name, &PostParams::default(), &slice).await?
-        }
-    };
-    Ok(())
-}
-
 /// The zone's data, from the process's informers.
 struct Live {
     namespaces: Informer<Namespace>,
@@ -265,12 +262,12 @@ impl Directory for Live {
     }
 
     fn service_at(&self, ip: IpAddr) -> Option<Arc<Service>> {
-        let found = |(namespace, name): Key| self.services.get(&namespace, &name);
+        let found = |key: ObjectKey| self.services.get(&key.namespace, &key.name);
         self.services_at.at(ip).into_iter().find_map(found)
     }
 
     fn slices_at(&self, ip: IpAddr) -> Vec<Arc<EndpointSlice>> {
-        let found = |(namespace, name): Key| self.slices.get(&namespace, &name);
+        let found = |key: ObjectKey| self.slices.get(&key.namespace, &key.name);
         self.slices_at.at(ip).into_iter().filter_map(found).collect()
     }
 }

@@ -1,12 +1,15 @@
 //! What all pod workers share, and the register in which the server finds pods.
 
+use crate::allocation::Allocation;
 use crate::cgroup::PodCgroups;
-use crate::cgroup::names::Names;
-use crate::config::Config;
+use crate::cgroup_names::Names;
+use crate::components::Components;
+use crate::configuration::config::Config;
 use crate::container::resources::NodeResources;
 use crate::container::security::Confinement;
 use crate::cri::Runtime;
 use crate::cri::shims::Shims;
+use crate::dra::{self, Dra};
 use crate::eviction::observe::Observer;
 use crate::images::gc::Images;
 use crate::images::pull::Puller;
@@ -15,18 +18,18 @@ use crate::node::own::Own;
 use crate::objects::ObjectCache;
 use crate::pod::cgroups::PidsLimit;
 use crate::pod::inbox::Inbox;
-use crate::pod::observed::{Observed, State};
 use crate::pod::room::{self, Waiting};
-use crate::pod::userns::UserRanges;
+use crate::pod_facts::observed::{Observed, State};
+use crate::pod_facts::userns::UserRanges;
 use crate::pods_api::{ContainerHandle, PodHandle, PodsApi};
-use crate::server::VolumeStats;
+use crate::volume_stats::VolumeStats;
 use coracle_client::{Informer, Recorder};
 use coracle_storage::csi::Drivers;
 use coracle_storage::volumes::Volumes;
 use coracle_storage::volumes::downward::Allocatable;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -69,6 +72,10 @@ pub struct Kubelet {
     pub volumes: Volumes,
     /// The CSI drivers that have offered themselves.
     pub drivers: Drivers,
+    /// CPUs, memory and devices that pods have as their own.
+    pub allocation: Arc<Allocation>,
+    /// The claims of pods, and the drivers that prepare them.
+    pub dra: Arc<Dra>,
     pub objects: Arc<ObjectCache>,
     /// What the cluster said last.
     pub last_seen: Arc<LastSeen>,
@@ -86,6 +93,8 @@ pub struct Kubelet {
     pub cgroup_root: PathBuf,
     pub allocatable: Allocatable,
     pub register: Register,
+    /// The parts of this process that are shown as pods.
+    pub components: Arc<Components>,
     pub observer: Observer,
     pub images: Images,
     pub volume_stats: Arc<VolumeStats>,
@@ -121,6 +130,18 @@ impl Kubelet {
         }
     }
 
+    /// Lets pods that may wait for a DRA driver look again.
+    pub fn claims_changed(&self) {
+        for slot in self.register.lock().values().filter(|slot| dra::has_any(&slot.pod)) {
+            slot.inbox.put(|mail| mail.objects = true);
+        }
+    }
+
+    /// Lets all pods look which CPUs they may run on.
+    pub fn cpus_changed(&self) {
+        self.register.lock().values().for_each(|slot| slot.inbox.put(|mail| mail.runtime = true));
+    }
+
     /// Gives the pods that wait for room what there is.
     pub fn room_changed(&self) {
         room::give(&mut self.register.lock(), &self.allocatable);
@@ -133,6 +154,9 @@ impl PodsApi for Kubelet {
     }
 
     fn find(&self, namespace: &str, name: &str, uid: Option<&str>) -> Option<PodHandle> {
+        if let Some(component) = self.components.find(namespace, name) {
+            return Some(component);
+        }
         let register = self.register.lock();
         let same = |pod: &Pod| {
             pod.metadata.namespace.as_deref() == Some(namespace) && pod.metadata.name.as_deref() == Some(name)
@@ -150,6 +174,10 @@ impl PodsApi for Kubelet {
         self.volume_stats.clone()
     }
 
+    fn claims_in_use(&self) -> BTreeMap<String, usize> {
+        self.dra.in_use()
+    }
+
     fn runtime(&self) -> Arc<dyn Runtime> {
         self.runtime.clone()
     }
@@ -162,7 +190,8 @@ impl PodsApi for Kubelet {
 fn handle(uid: &str, slot: &Slot) -> PodHandle {
     let spec = slot.pod.spec.clone().unwrap_or_default();
     let status = slot.pod.status.clone().unwrap_or_default();
-    let ephemeral = spec.ephemeral_containers.iter().flatten().map(crate::pod::plan::as_container);
+    let ephemeral =
+        spec.ephemeral_containers.iter().flatten().map(crate::pod_facts::containers::as_container);
     let all = spec.init_containers.iter().flatten().chain(&spec.containers).cloned().chain(ephemeral);
     let containers = all.filter_map(|wanted| {
         let last = slot.observed.latest(&wanted.name)?;

@@ -5,7 +5,7 @@
 //! as it was written is no entry). That protects a copy of the entries without the key: it does not protect them from who
 //! may read the key, as the machine's root may. One thread writes, in the order of the calls.
 
-use crate::pod::labels;
+use crate::pod_facts::labels;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use parking_lot::Mutex;
@@ -189,13 +189,13 @@ fn names(pod: &Pod) -> Vec<String> {
         None => volume.ephemeral.as_ref().map(|_| format!("{}-{}", pod.name_any(), volume.name)),
     });
     let claims = claims.map(|name| of("persistentvolumeclaim", &name));
-    let read = crate::objects::reference_names(pod).into_iter().map(|(kind, name)| of(kind, &name));
+    let read = crate::references::reference_names(pod).into_iter().map(|(kind, name)| of(kind, &name));
     pod.uid().map(|uid| of_pod(&uid)).into_iter().chain(claims).chain(read).collect()
 }
 
 /// Whether a kept pod is one to begin with: it is not over, and no picture of a static one.
 pub fn goes_on(pod: &Pod) -> bool {
-    !crate::pod::ending::is_over(pod) && !pod.annotations().contains_key(labels::CONFIG_MIRROR)
+    !crate::pod_facts::ending::is_over(pod) && !pod.annotations().contains_key(labels::CONFIG_MIRROR)
 }
 
 fn digest(value: &Value) -> [u8; 32] {

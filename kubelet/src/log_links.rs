@@ -1,19 +1,12 @@
 //! `/var/log/containers`: a link to each container's log, named as collectors of logs expect
 //! (`<pod>_<namespace>_<container>-<id>.log`).
 
-use crate::blocking::reading;
-use crate::kubelet::Kubelet;
 use coracle_storage::beneath::Dir;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
-/// Between looks; a container's link is there as soon as it has started, and goes with it. This finds what was missed.
-const PERIOD: Duration = Duration::from_secs(60);
 /// Bytes that a name may have on most file systems, less the ending; upstream cuts there too.
 const MAX_NAME: usize = 255 - ".log".len();
 
@@ -37,7 +30,7 @@ pub fn link(links: &Path, name: &str, log: &Path) -> io::Result<()> {
 
 /// Makes what is missing of those that are `wanted`, by their names, and removes those that lead to logs which are gone.
 /// What is not a link to one of the kubelet's logs is somebody else's.
-fn mend(links: &Path, logs: &Path, wanted: &BTreeMap<String, PathBuf>) -> io::Result<()> {
+pub fn mend(links: &Path, logs: &Path, wanted: &BTreeMap<String, PathBuf>) -> io::Result<()> {
     for (name, log) in wanted {
         link(links, name, log)?;
     }
@@ -53,29 +46,6 @@ fn mend(links: &Path, logs: &Path, wanted: &BTreeMap<String, PathBuf>) -> io::Re
         }
     }
     Ok(())
-}
-
-/// Mends until `stop`, where links are wanted.
-pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
-    let Some(links) = kubelet.config.log_links.clone() else { return };
-    let work = async {
-        loop {
-            let mut wanted = BTreeMap::new();
-            for slot in kubelet.register.lock().values() {
-                for seen in slot.observed.containers.iter().filter(|seen| seen.log_path.is_absolute()) {
-                    wanted.insert(name(&slot.pod, &seen.name, &seen.id), seen.log_path.clone());
-                }
-            }
-            wanted.retain(|_, log| log.exists());
-            let (links, logs) = (links.clone(), kubelet.config.log_dir.clone());
-            let mended = reading("links to logs", move || mend(&links, &logs, &wanted)).await;
-            if let Some(Err(error)) = mended {
-                tracing::warn!(%error, "links to containers' logs not mended");
-            }
-            tokio::time::sleep(PERIOD).await;
-        }
-    };
-    stop.run_until_cancelled(work).await;
 }
 
 #[cfg(test)]

@@ -1,30 +1,35 @@
-//! Rotation of container logs, so that a talkative container fills no disk.
+//! Rotation of container logs, so that a talkative container fills no disk, and the links to them.
 //!
 //! As upstream: what is written becomes `<n>.log.<time>`, which collectors may still read; the ones before are compressed to
 //! `<n>.log.<time>.gz`, and the oldest go.
 
-use crate::blocking;
+use crate::blocking::{self, reading};
 use crate::cri::Runtime;
 use crate::kubelet::{Kubelet, Register};
-use crate::pod::observed::State;
+use crate::log_files::LEVELS;
+use crate::log_links::{mend, name};
+use crate::pod_facts::observed::State;
 use coracle_storage::beneath::{self, Dir};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::StreamExt;
 use jiff::Timestamp;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Below the log directory: `<namespace>_<name>_<uid>/<container>/<n>.log`.
-pub const LEVELS: usize = 3;
 const COMPRESSED: &str = ".gz";
 /// Of a file that is being compressed.
 const UNFINISHED: &str = ".tmp";
 /// Bytes that are compressed at a time.
 const PIECE: usize = 64 * 1024;
+
+/// Between looks; a container's link is there as soon as it has started, and goes with it. This finds what was missed.
+const LINKS_INTERVAL: Duration = Duration::from_secs(60);
 
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     loop {
@@ -58,14 +63,6 @@ fn running(register: &Register) -> Vec<(String, PathBuf)> {
 fn size(path: &Path) -> io::Result<u64> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     Ok(beneath::parent_below(LEVELS, path)?.node(name)?.len())
-}
-
-/// Bytes and number of the files beside a log, itself among them.
-pub fn written(path: &Path) -> (u64, u64) {
-    let Ok(dir) = beneath::parent_below(LEVELS, path) else { return (0, 0) };
-    let names = dir.entries().into_iter().flatten().flatten().map(|entry| entry.file_name());
-    let files = names.filter_map(|name| dir.node(name).ok()).filter(beneath::Node::is_file);
-    files.fold((0, 0), |(bytes, count), file| (bytes + file.len(), count + 1))
 }
 
 /// Puts the log aside as `<n>.log.<time>`, has the runtime open a new one, and keeps at most `files` in all.
@@ -141,6 +138,29 @@ fn compress(dir: &Dir, name: &OsStr) -> io::Result<()> {
     encoder.finish()?.sync_all()?;
     dir.rename(&unfinished, &finished)?;
     dir.remove(name)
+}
+
+/// Mends until `stop`, where links are wanted.
+pub async fn keep_links(kubelet: Arc<Kubelet>, stop: CancellationToken) {
+    let Some(links) = kubelet.config.log_links.clone() else { return };
+    let work = async {
+        loop {
+            let mut wanted = BTreeMap::new();
+            for slot in kubelet.register.lock().values() {
+                for seen in slot.observed.containers.iter().filter(|seen| seen.log_path.is_absolute()) {
+                    wanted.insert(name(&slot.pod, &seen.name, &seen.id), seen.log_path.clone());
+                }
+            }
+            wanted.retain(|_, log| log.exists());
+            let (links, logs) = (links.clone(), kubelet.config.log_dir.clone());
+            let mended = reading("links to logs", move || mend(&links, &logs, &wanted)).await;
+            if let Some(Err(error)) = mended {
+                tracing::warn!(%error, "links to containers' logs not mended");
+            }
+            tokio::time::sleep(LINKS_INTERVAL).await;
+        }
+    };
+    stop.run_until_cancelled(work).await;
 }
 
 #[cfg(test)]

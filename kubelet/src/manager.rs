@@ -6,14 +6,15 @@ use crate::last_seen;
 use crate::measured::{Family, took};
 use crate::pod::admit::{self, Refusal, Situation, Verdict};
 use crate::pod::cgroups;
-use crate::pod::ending::{self, Eviction};
 use crate::pod::inbox::Inbox;
-use crate::pod::labels;
-use crate::pod::observed::{Observed, observe};
 use crate::pod::stubborn::{EndError, Stubborn, patiently};
 use crate::pod::worker::Worker;
+use crate::pod_facts::ending::{self, Eviction};
+use crate::pod_facts::labels;
+use crate::pod_facts::labels::is_mirror;
+use crate::pod_facts::observed::{Observed, observe};
 use crate::shutdown;
-use crate::static_pods::{self, is_mirror};
+use crate::static_pods;
 use bytes::Bytes;
 use coracle_client::fold::{Fold, Listed, ReadObject, Step};
 use coracle_client::informer::{all_of, decode, try_decode};
@@ -275,6 +276,9 @@ impl Manager {
 
     /// A mirror pod that is being deleted, or whose manifest is gone, is let go at once.
     fn mirror(&self, pod: &Pod) {
+        if self.kubelet.components.keeps(pod) {
+            return;
+        }
         let hash = pod.annotations().get(labels::CONFIG_HASH).cloned().unwrap_or_default();
         if pod.metadata.deletion_timestamp.is_none() && self.from_files.contains(&hash) {
             return;
@@ -322,6 +326,7 @@ impl Manager {
 
     fn delete(&mut self, pod: &Pod) {
         if is_mirror(pod) {
+            self.kubelet.components.gone(pod);
             let hash = pod.annotations().get(labels::CONFIG_HASH).cloned().unwrap_or_default();
             if let Some((inbox, _)) = self.workers.get(&hash) {
                 inbox.put(|mail| mail.unmirrored = true);
@@ -349,7 +354,9 @@ async fn remove_orphans(kubelet: Arc<Kubelet>, known: HashSet<String>) {
         }
     };
     let uids = sandboxes.iter().filter_map(|s| s.labels.get(labels::POD_UID)).cloned();
-    let uids: HashSet<String> = uids.chain(kubelet.volumes.pods_on_disk()).collect();
+    let uids =
+        uids.chain(kubelet.volumes.pods_on_disk()).chain(kubelet.dra.pods()).chain(kubelet.allocation.pods());
+    let uids: HashSet<String> = uids.collect();
     // A pod that came meanwhile has a worker by now.
     let alive = |uid: &String| known.contains(uid) || kubelet.register.lock().contains_key(uid);
     let removals = uids.iter().filter(|uid| !alive(uid)).map(async |uid| {
@@ -382,6 +389,10 @@ async fn remove_orphan(
         .map(|c| patiently("StopContainer", ORPHANS_GRACE, calls.stop_container(&c.id, ORPHANS_GRACE)));
     futures::future::join_all(stops).await.into_iter().collect::<Result<(), _>>()?;
     crate::pod::remove_everything(calls, &observed).await?;
+    kubelet.dra.unprepare(uid).await?;
+    if kubelet.allocation.release(uid).await {
+        kubelet.cpus_changed();
+    }
     kubelet.volumes.tear_down(uid).await?;
     Ok(cgroups::remove(&kubelet.cgroup_root, uid)?)
 }

@@ -1,10 +1,11 @@
 //! What the kubelet's server needs to know about the node's pods.
 
-use crate::cgroup::names::Names;
+use crate::cgroup_names::Names;
 use crate::cri::{self, Runtime, api};
-use crate::server::VolumeStats;
+use crate::volume_stats::VolumeStats;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +70,11 @@ pub trait PodsApi: Send + Sync + 'static {
     /// How the cgroups of pods are called.
     fn cgroup_names(&self) -> Names {
         Names::default()
+    }
+
+    /// Claims that are, or may be, prepared, by driver; `<any>` stands for all.
+    fn claims_in_use(&self) -> BTreeMap<String, usize> {
+        BTreeMap::new()
     }
 
     /// What is known of their volumes' use.

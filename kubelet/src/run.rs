@@ -1,12 +1,14 @@
 //! Wiring.
 
-use crate::cgroup::{self, PodCgroups};
-use crate::config::Config;
-use crate::configuration::follow;
+use crate::allocation::{self, Allocation, AllocationError};
+use crate::cgroup::PodCgroups;
+use crate::components::Components;
+use crate::configuration::config::Config;
 use crate::configuration::kernel::MemoryReservation;
 use crate::container::security::Confinement;
 use crate::cri::shims::{LinuxShims, Shims};
 use crate::cri::{CriClient, Runtime};
+use crate::dra::{self, Dra};
 use crate::eviction::observe::Observer;
 use crate::images::gc::{self, Images};
 use crate::images::import::{Ctr, ImageImporter};
@@ -17,12 +19,14 @@ use crate::kubelet::{Kubelet, Register};
 use crate::last_seen::{LastSeen, LastSeenError};
 use crate::node::kernel::{self, KernelError};
 use crate::objects::ObjectCache;
+use crate::placement::machine::Machine;
 use crate::pod::cgroups::{self, PidsLimit};
 use crate::pod::crowded;
-use crate::pod::userns::UserRanges;
+use crate::pod_facts::userns::UserRanges;
 use crate::pods_api::PodsApi;
 use crate::server::Configz;
-use crate::{eviction, log_links, logs, lost_shims, manager, node, plugins, shutdown};
+use crate::signal::Signal;
+use crate::{cgroup_upkeep, eviction, logs, lost_shims, manager, node, plugins, pod_resources, shutdown};
 use coracle_client::{Context, Recorder};
 use coracle_storage::volumes::{LinuxMounter, Mounter, Volumes, VolumesConfig};
 use k8s_openapi::api::core::v1::Service;
@@ -51,6 +55,8 @@ pub enum Error {
     LastSeen(#[from] LastSeenError),
     #[error("{0}")]
     Reserved(String),
+    #[error("CPUs, memory and devices cannot be given")]
+    Allocation(#[from] AllocationError),
     #[error("failCgroupV1: the machine has cgroup v1")]
     CgroupV1,
     #[error("failSwapOn: the machine has swap")]
@@ -68,6 +74,8 @@ pub struct Parts {
     pub shims: Arc<dyn Shims>,
     /// Where the kernel shows cgroups.
     pub cgroup_root: PathBuf,
+    /// Where the kernel shows the machine.
+    pub sys: PathBuf,
 }
 
 impl Parts {
@@ -80,6 +88,7 @@ impl Parts {
             importer: Some(Arc::new(Ctr { address: PathBuf::from(address) })),
             shims: Arc::new(LinuxShims::new(&config.runtime_endpoint)),
             cgroup_root: PathBuf::from(cgroups::ROOT),
+            sys: PathBuf::from("/sys"),
         }
     }
 }
@@ -88,7 +97,7 @@ impl Parts {
 pub struct Built {
     kubelet: Arc<Kubelet>,
     importer: Option<Arc<dyn ImageImporter>>,
-    facts: node::facts::Facts,
+    facts: crate::facts::Facts,
     own: node::own::Note,
     live: watch::Sender<Arc<Config>>,
     stop: CancellationToken,
@@ -135,11 +144,15 @@ impl Built {
             lost_shims::run(kubelet.clone(), stop.clone()),
             logs::run(kubelet.clone(), stop.clone()),
             plugins::run(kubelet.clone(), stop.clone()),
-            log_links::run(kubelet.clone(), stop.clone()),
+            kubelet.dra.run(stop.clone()),
+            logs::keep_links(kubelet.clone(), stop.clone()),
+            kubelet.components.run(&kubelet.config, &kubelet.client, kubelet.own.clone(), stop.clone()),
+            kubelet.allocation.devices.run(stop.clone()),
+            pod_resources::run(kubelet.clone(), stop.clone()),
             shutdown::run(kubelet.clone(), stop.clone()),
             crowded::run(kubelet.clone(), stop.clone()),
-            cgroup::run(kubelet.clone(), stop.clone()),
-            follow::run(kubelet.clone(), live, stop.clone(), stop.clone()),
+            cgroup_upkeep::run(kubelet.clone(), stop.clone()),
+            crate::live_configuration::run(kubelet.clone(), live, stop.clone(), stop.clone()),
             stop.run_until_cancelled(async {
                 bring_images(&kubelet, importer).await;
                 kubelet.images.all_kept();
@@ -161,9 +174,11 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
     };
     make(&pods_dir)?;
     make(&config.log_dir)?;
-    let facts = node::facts::read(&config.data_dir);
+    let mut facts = crate::facts::read(&config.data_dir);
+    let machine = machine(&config, &mut facts, &parts.sys);
     can_be(&config, &facts)?;
     let register = Register::default();
+    let allocation = allocation(&config, &facts, machine, told(&register))?;
     let slots = register.clone();
     let changed = Arc::new(move |uid: &str| {
         if let Some(slot) = slots.lock().get(uid) {
@@ -179,10 +194,21 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
     let of_volumes = VolumesConfig { root: config.root(), node_name: config.node_name.clone() };
     let (own, node_object) = watch::channel(None);
     let (live, now) = watch::channel(Arc::new(config.clone()));
+    let dra = dra::Parts {
+        client: context.client.clone(),
+        node_name: config.node_name.clone(),
+        standalone: config.standalone,
+        node: node_object.clone(),
+        root: config.root(),
+        patience: config.dra_patience,
+        changed: told(&register),
+    };
     let kubelet = Kubelet {
+        dra: Arc::new(Dra::open(dra)),
+        allocation: Arc::new(allocation),
         own: node_object,
         shutting_down: watch::Sender::new(false),
-        apparmor: node::facts::apparmor(),
+        apparmor: crate::facts::apparmor(),
         client: context.client.clone(),
         users: users(&pods_dir, config.node.max_pods),
         volumes: Volumes::new(of_volumes, parts.mounter, objects.clone(), drivers.clone()),
@@ -192,8 +218,8 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         puller: Puller::new(parts.runtime.clone(), Arc::new(records), &config.images),
         confinement: Confinement {
             root: config.root(),
-            seccomp_default: config.node.seccomp_default.unwrap_or_else(node::facts::seccomp),
-            masked: node::facts::thermal_throttles(),
+            seccomp_default: config.node.seccomp_default.unwrap_or_else(crate::facts::seccomp),
+            masked: crate::facts::thermal_throttles(),
         },
         cgroups: PodCgroups::new(&parts.cgroup_root, &config, &facts),
         pids: PidsLimit::of(&parts.cgroup_root, config.node.pod_pids_limit),
@@ -217,6 +243,7 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         calls: TaskTracker::new(),
         shims: parts.shims,
         register,
+        components: Arc::new(Components::new(&config)),
         live: now,
         config,
     };
@@ -224,8 +251,45 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
     Ok(Built { kubelet, importer, facts, own, live, stop })
 }
 
+/// The machine's CPUs and memory. Where CPUs are given by their numbers, all that are online count.
+fn machine(config: &Config, facts: &mut crate::facts::Facts, sys: &Path) -> Machine {
+    let machine = Machine::read(sys, u32::try_from(facts.cpus).unwrap_or(u32::MAX), facts.memory_bytes);
+    if config.placement.cpus.is_some() {
+        facts.cpus = u64::try_from(machine.cpus.len()).unwrap_or(u64::MAX);
+    }
+    machine
+}
+
+fn allocation(
+    config: &Config,
+    facts: &crate::facts::Facts,
+    machine: Machine,
+    tell: Arc<dyn Fn(&str) + Send + Sync>,
+) -> Result<Allocation, AllocationError> {
+    let reserved = config.reserved.all();
+    let kept_free = config.eviction.kept_free(Signal::MemoryAvailable, facts.memory_bytes);
+    Allocation::open(allocation::Parts {
+        root: &config.root(),
+        settings: config.placement.clone(),
+        machine,
+        reserved_cpu_millis: reserved.cpu_millis,
+        reserved_memory_bytes: reserved.memory_bytes.saturating_add(kept_free),
+        tell,
+    })
+}
+
+/// Has the worker of a pod look again.
+fn told(register: &Register) -> Arc<dyn Fn(&str) + Send + Sync> {
+    let register = register.clone();
+    Arc::new(move |uid| {
+        if let Some(slot) = register.lock().get(uid) {
+            slot.inbox.put(|mail| mail.runtime = true);
+        }
+    })
+}
+
 /// Whether the machine is one that the settings ask for.
-fn can_be(config: &Config, facts: &node::facts::Facts) -> Result<(), Error> {
+fn can_be(config: &Config, facts: &crate::facts::Facts) -> Result<(), Error> {
     if let Some(why) = facts.cannot_reserve(config) {
         return Err(Error::Reserved(why));
     }

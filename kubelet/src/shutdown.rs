@@ -3,7 +3,7 @@
 
 use crate::configuration::shutdown::ShutdownPeriod;
 use crate::kubelet::{Kubelet, Slot};
-use crate::pod::ending::{Eviction, is_over, own_grace};
+use crate::pod_facts::ending::{Eviction, is_over, own_grace};
 use coracle_client::events::reference;
 use k8s_openapi::api::core::v1::Pod;
 use nix::sys::signal::Signal;
@@ -13,8 +13,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
-/// What the node's condition says.
-pub const TROUBLE: &str = "node is shutting down";
 /// Why a pod is not let in.
 pub const REFUSED: (&str, &str) = ("NodeShutdown", "Pod was rejected as the node is shutting down.");
 /// Between looks whether all pods of a priority have ended.

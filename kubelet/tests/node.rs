@@ -4,8 +4,26 @@
 #[path = "node/away.rs"]
 mod away;
 #[cfg(test)]
+#[path = "node/claims.rs"]
+mod claims;
+#[cfg(test)]
+#[path = "node/components.rs"]
+mod components;
+#[cfg(test)]
 #[path = "node/cri_socket.rs"]
 mod cri_socket;
+#[cfg(test)]
+#[path = "node/details.rs"]
+mod details;
+#[cfg(test)]
+#[path = "node/device_plugin.rs"]
+mod device_plugin;
+#[cfg(test)]
+#[path = "node/devices.rs"]
+mod devices;
+#[cfg(test)]
+#[path = "node/dra_driver.rs"]
+mod dra_driver;
 #[cfg(test)]
 #[path = "../../storage/tests/driver/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests of volumes, which use all of it")]

@@ -4,13 +4,9 @@
 //! there, or *waiting* while there is nothing yet (a watch, a log that is followed). Only a connection on which everything
 //! waits for the client can end by time.
 
-use crate::io::Note;
 use crate::limits::Limits;
-use crate::places::Place;
 use parking_lot::Mutex;
 use std::fmt;
-use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -215,23 +211,6 @@ impl Activity {
                 Ok(due.map_or(now + self.limits.stuck, |(due, _)| due).min(now + self.limits.head))
             }
         }
-    }
-}
-
-/// What a connection's socket says, with the place that is held until the socket is closed.
-pub(crate) struct SocketNote {
-    pub activity: Arc<Activity>,
-    pub _place: Arc<Place>,
-}
-
-impl Note for SocketNote {
-    fn read(&mut self, bytes: usize) -> io::Result<()> {
-        let wanted = self.activity.read(bytes);
-        if wanted { Ok(()) } else { Err(io::Error::other("more than anybody sends who wants something")) }
-    }
-
-    fn wrote(&mut self, bytes: usize) {
-        self.activity.wrote(bytes);
     }
 }
 

@@ -1,10 +1,10 @@
 //! One connection: TLS, HTTP/1.1 or HTTP/2, and the end of it.
 
-use crate::activity::{Activity, End, SocketNote};
+use crate::activity::{Activity, End};
 use crate::answer::Open;
-use crate::io::Noted;
+use crate::front::{Front, Shared};
+use crate::io::{Note, Noted};
 use crate::places::Place;
-use crate::serve::{Front, Shared};
 use crate::upload;
 use http::Request;
 use hyper::body::Incoming;
@@ -13,6 +13,7 @@ use hyper_util::server::conn::auto::Builder;
 use rustls::server::Acceptor;
 use socket2::{SockRef, TcpKeepalive};
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,4 +166,21 @@ fn builder(limits: &crate::Limits) -> Builder<TokioExecutor> {
         .keep_alive_interval(PING.0)
         .keep_alive_timeout(PING.1);
     builder
+}
+
+/// What a connection's socket says, with the place that is held until the socket is closed.
+struct SocketNote {
+    activity: Arc<Activity>,
+    _place: Arc<Place>,
+}
+
+impl Note for SocketNote {
+    fn read(&mut self, bytes: usize) -> io::Result<()> {
+        let wanted = self.activity.read(bytes);
+        if wanted { Ok(()) } else { Err(io::Error::other("more than anybody sends who wants something")) }
+    }
+
+    fn wrote(&mut self, bytes: usize) {
+        self.activity.wrote(bytes);
+    }
 }

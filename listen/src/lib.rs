@@ -9,6 +9,7 @@ pub mod activity;
 mod answer;
 mod connection;
 mod follow;
+mod front;
 mod idle;
 mod io;
 mod limits;
@@ -22,10 +23,11 @@ mod upload;
 pub use activity::{Activity, End};
 pub use answer::Answer;
 pub use follow::{Follow, Followed, Polled};
+pub use front::{Front, Settings};
 pub use idle::{Quiet, Stamped};
 pub use limits::{Limits, descriptors, raise_descriptors};
 pub use places::{Place, Places};
-pub use serve::{Front, Settings, serve};
+pub use serve::serve;
 pub use turns::{Turn, Turns};
 
 #[cfg(test)]

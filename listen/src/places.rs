@@ -2,7 +2,7 @@
 
 use crate::activity::{Activity, End};
 use crate::limits::descriptors;
-use crate::unsent::Unsent;
+use crate::unsent::{Memory, Unsent};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -122,36 +122,6 @@ impl Places {
         (table.all.len(), table.strangers)
     }
 
-    /// So much was made for a connection.
-    pub(crate) fn unsent(&self, bytes: usize) {
-        if self.held.fetch_add(bytes, Ordering::Relaxed) + bytes > self.most_unsent {
-            self.relieve();
-        }
-    }
-
-    /// So much of it was taken, or went with its connection.
-    pub(crate) fn sent(&self, bytes: usize) {
-        let before = self.held.fetch_sub(bytes, Ordering::Relaxed);
-        if before > self.most_unsent && before - bytes <= self.most_unsent {
-            let waiting = std::mem::take(&mut *self.waiting.lock());
-            waiting.into_values().for_each(|unsent| unsent.wake());
-        }
-    }
-
-    pub(crate) fn has_memory(&self) -> bool {
-        self.held.load(Ordering::Relaxed) <= self.most_unsent
-    }
-
-    /// False if there is memory again. Otherwise the connection is woken when there is.
-    pub(crate) fn waits_for_memory(&self, id: u64, unsent: &Arc<Unsent>) -> bool {
-        self.waiting.lock().insert(id, unsent.clone());
-        if self.has_memory() {
-            return false;
-        }
-        self.relieve();
-        true
-    }
-
     /// Ends the connection that holds most and takes nothing.
     fn relieve(&self) {
         let mut table = self.table.lock();
@@ -164,6 +134,35 @@ impl Places {
         if let Some((1.., id)) = holding.max() {
             table.end(id, End::Stuck);
         }
+    }
+}
+
+impl Memory for Places {
+    fn unsent(&self, bytes: usize) {
+        if self.held.fetch_add(bytes, Ordering::Relaxed) + bytes > self.most_unsent {
+            self.relieve();
+        }
+    }
+
+    fn sent(&self, bytes: usize) {
+        let before = self.held.fetch_sub(bytes, Ordering::Relaxed);
+        if before > self.most_unsent && before - bytes <= self.most_unsent {
+            let waiting = std::mem::take(&mut *self.waiting.lock());
+            waiting.into_values().for_each(|unsent| unsent.wake());
+        }
+    }
+
+    fn has_memory(&self) -> bool {
+        self.held.load(Ordering::Relaxed) <= self.most_unsent
+    }
+
+    fn waits_for_memory(&self, id: u64, unsent: &Arc<Unsent>) -> bool {
+        self.waiting.lock().insert(id, unsent.clone());
+        if self.has_memory() {
+            return false;
+        }
+        self.relieve();
+        true
     }
 }
 

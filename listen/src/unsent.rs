@@ -4,7 +4,6 @@
 //! no more until it takes something, and when all together hold too much, the one goes that holds most and takes nothing.
 //! A connection that holds nothing is never kept waiting, whatever others do.
 
-use crate::places::Places;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -15,13 +14,28 @@ use tokio::time::Instant;
 /// A client that takes nothing for so long may be one that never will. It counts only when memory is short.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// What all connections share.
+pub(crate) trait Memory: Send + Sync {
+    /// So much was made for a connection.
+    fn unsent(&self, bytes: usize);
+
+    /// So much of it was taken, or went with its connection.
+    fn sent(&self, bytes: usize);
+
+    /// Whether more may be made for those that hold something.
+    fn has_memory(&self) -> bool;
+
+    /// False if there is memory again. Otherwise the connection is woken when there is.
+    fn waits_for_memory(&self, id: u64, unsent: &Arc<Unsent>) -> bool;
+}
+
 /// Of one connection.
 pub(crate) struct Unsent {
     /// Of its place.
     id: u64,
     /// More than this is not made for a connection that holds something.
     most: usize,
-    places: Arc<Places>,
+    memory: Arc<dyn Memory>,
     state: Mutex<State>,
 }
 
@@ -40,9 +54,9 @@ pub(crate) struct Held {
 }
 
 impl Unsent {
-    pub fn new(id: u64, most: usize, places: Arc<Places>) -> Arc<Self> {
+    pub fn new(id: u64, most: usize, memory: Arc<dyn Memory>) -> Arc<Self> {
         let state = State { bytes: 0, since: Instant::now(), waiting: Vec::new() };
-        Arc::new(Self { id, most, places, state: Mutex::new(state) })
+        Arc::new(Self { id, most, memory, state: Mutex::new(state) })
     }
 
     pub fn hold(self: &Arc<Self>, bytes: usize) -> Held {
@@ -52,14 +66,14 @@ impl Unsent {
         }
         state.bytes += bytes;
         drop(state);
-        self.places.unsent(bytes);
+        self.memory.unsent(bytes);
         Held { unsent: self.clone(), bytes }
     }
 
     /// More may be made for this connection.
     pub fn has_room(&self) -> bool {
         let bytes = self.state.lock().bytes;
-        bytes == 0 || (bytes < self.most && self.places.has_memory())
+        bytes == 0 || (bytes < self.most && self.memory.has_memory())
     }
 
     /// Ready when more may be made for this connection.
@@ -69,14 +83,14 @@ impl Unsent {
             return Poll::Ready(());
         }
         let is_full = state.bytes >= self.most;
-        if !is_full && self.places.has_memory() {
+        if !is_full && self.memory.has_memory() {
             return Poll::Ready(());
         }
         if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
             state.waiting.push(cx.waker().clone());
         }
         drop(state);
-        let waits = is_full || self.places.waits_for_memory(self.id, self);
+        let waits = is_full || self.memory.waits_for_memory(self.id, self);
         if waits { Poll::Pending } else { Poll::Ready(()) }
     }
 
@@ -118,7 +132,7 @@ impl Drop for Held {
         state.since = Instant::now();
         let has_room = state.bytes < self.unsent.most;
         drop(state);
-        self.unsent.places.sent(self.bytes);
+        self.unsent.memory.sent(self.bytes);
         if has_room {
             self.unsent.wake();
         }

@@ -9,6 +9,7 @@ use crate::framework::{
 use crate::metrics::Metrics;
 use crate::queue::{Popped, Queue};
 use coracle_api::pod::is_terminal;
+use coracle_api::well_known;
 use k8s_openapi::api::core::v1::{Node, Pod, PodResourceClaimStatus};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -110,6 +111,9 @@ impl SchedulerState {
     pub fn set_pod(&mut self, pod: &Arc<Pod>, old: Option<&Arc<Pod>>, now: Instant) {
         if is_terminal(pod.as_ref()) {
             return self.remove_pod(pod, now);
+        }
+        if shows_a_component(pod) {
+            return;
         }
         if pod.spec.as_ref().is_some_and(|s| s.node_name.as_ref().is_some_and(|n| !n.is_empty())) {
             let info = Arc::new(PodInfo::bound(pod, &mut self.labels));
@@ -340,6 +344,13 @@ impl SchedulerState {
     pub fn is_rested(&self) -> bool {
         self.classes.is_empty()
     }
+}
+
+/// Whether the pod only shows a part of a node's own process. It takes nothing, not even its place among the node's pods.
+fn shows_a_component(pod: &Pod) -> bool {
+    let annotation = |key: &str| pod.metadata.annotations.as_ref().and_then(|all| all.get(key));
+    annotation(well_known::CONFIG_MIRROR).is_some()
+        && annotation(well_known::CONFIG_SOURCE).is_some_and(|source| source == well_known::COMPONENT_SOURCE)
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub async fn run_controllers(context: Context, config: Config) -> Result<(), Err
 /// Runs the local-path provisioner of the cluster until `context.stop` is cancelled.
 pub async fn run_local_path(context: Context, config: LocalPathConfig) -> Result<(), Error> {
     let stop = context.stop.clone();
-    let ended = tokio::spawn(async move {
+    let ended = coracle_client::beat::spawn("local-path", async move {
         let local = local_path::LocalPath::new(&context, config);
         tokio::join!(local_path::run(&context, local.clone()), snapshots::run(&context, local));
     })
@@ -66,13 +66,13 @@ pub async fn run_local_path(context: Context, config: LocalPathConfig) -> Result
 /// Runs the provisioner of NFS until `context.stop` is cancelled. One runs in the cluster.
 pub async fn run_nfs(context: Context, config: NfsConfig) -> Result<(), Error> {
     let stop = context.stop.clone();
-    let ended = tokio::spawn(nfs::run(context, config)).await;
+    let ended = coracle_client::beat::spawn("nfs", nfs::run(context, config)).await;
     if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended("nfs-provisioner")) } else { Ok(()) }
 }
 
 /// Runs the controller side of this node's CSI drivers until `context.stop` is cancelled.
 pub async fn run_csi(context: Context, config: CsiConfig) -> Result<(), Error> {
     let stop = context.stop.clone();
-    let ended = tokio::spawn(csi_control::run(context, config)).await;
+    let ended = coracle_client::beat::spawn("csi", csi_control::run(context, config)).await;
     if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended("csi-controller")) } else { Ok(()) }
 }

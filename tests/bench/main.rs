@@ -1,11 +1,13 @@
-//! `bench [--quick] [--check] [NAME...]`: measures the release binary and prints its figures as a table.
+//! `bench [--quick] [--check] [--hour] [NAME...]`: measures the release binary and prints its figures as a table.
 //!
 //! `CORACLE_BIN` names the binary (default: target/release/coracle). Data directories are made under `TMPDIR`; put it
-//! on the disk to be measured. With `--check` the exit code says whether every goal (goals.rs) holds.
+//! on the disk to be measured. With `--check` the exit code says whether every goal (goals.rs) holds; `--hour`
+//! measures what is left an hour after a storm, too.
 
 mod controllers;
 mod crowd;
 mod disk;
+mod dns;
 mod encryption;
 mod etcd;
 mod extend;
@@ -42,6 +44,8 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 pub struct Settings {
     pub binary: PathBuf,
     pub quick: bool,
+    /// Whether there is an hour to see what is left of a storm then.
+    pub hour: bool,
 }
 
 impl Settings {
@@ -56,7 +60,7 @@ impl Settings {
     }
 }
 
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 25] = [
     "size",
     "start",
     "restart",
@@ -72,6 +76,7 @@ const NAMES: [&str; 24] = [
     "memory",
     "watch",
     "crowd",
+    "dns",
     "extend",
     "schedule",
     "scheduler",
@@ -99,6 +104,7 @@ async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
         "matrix" => matrix::run(settings).await,
         "memory" => matrix::memory(settings).await,
         "watch" => watch::run(settings).await,
+        "dns" => dns::run(settings).await,
         "crowd" => crowd::run(settings).await,
         "extend" => extend::run(settings).await,
         "schedule" => schedule::run(settings).await,
@@ -116,17 +122,19 @@ async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
 struct Arguments {
     quick: bool,
     check: bool,
+    hour: bool,
     names: Vec<String>,
 }
 
 fn arguments() -> Result<Arguments, String> {
-    let mut parsed = Arguments { quick: false, check: false, names: Vec::new() };
+    let mut parsed = Arguments { quick: false, check: false, hour: false, names: Vec::new() };
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
             "--quick" => parsed.quick = true,
             "--check" => parsed.check = true,
+            "--hour" => parsed.hour = true,
             name if NAMES.contains(&name) => parsed.names.push(argument),
-            _ => return Err(format!("usage: bench [--quick] [--check] [{}]...", NAMES.join("|"))),
+            _ => return Err(format!("usage: bench [--quick] [--check] [--hour] [{}]...", NAMES.join("|"))),
         }
     }
     Ok(parsed)
@@ -169,7 +177,7 @@ async fn main() -> ExitCode {
     // Ring is the only provider here; a second installation is refused, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     println!("{}\n", machine::describe(&std::env::temp_dir()));
-    let settings = Settings { binary, quick: arguments.quick };
+    let settings = Settings { binary, quick: arguments.quick, hour: arguments.hour };
     let (rows, failures) = measure(&arguments, &settings).await;
     print!("{}", table::render(&rows));
     for line in failures.iter().map(|text| format!("failed: {text}")).chain(table::excuses(&rows)) {

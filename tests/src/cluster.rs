@@ -54,6 +54,17 @@ impl Cluster {
         cluster
     }
 
+    /// A further server on the store of this one, with the same authorities and keys.
+    pub fn start_beside(&self, arguments: &[&str]) -> Self {
+        let mut beside = Self::prepare_below(&std::env::temp_dir(), arguments, &[], |data| {
+            std::fs::create_dir(data).expect("a data directory");
+            let copied = Command::new("cp").arg("-r").arg(self.data_dir().join("pki")).arg(data).status();
+            assert!(copied.expect("cp").success());
+        });
+        beside.wait_until_usable();
+        beside
+    }
+
     /// Likewise, with everything it writes in this directory.
     pub fn start_below(parent: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut cluster = Self::spawn_below(parent, arguments, environment);
@@ -62,6 +73,16 @@ impl Cluster {
     }
 
     fn spawn_below(parent: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::prepare_below(parent, arguments, environment, |_| {})
+    }
+
+    /// `prepare` is given the data directory, which is not there yet.
+    fn prepare_below(
+        parent: &Path,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+        prepare: impl FnOnce(&Path),
+    ) -> Self {
         let dir = tempfile::tempdir_in(parent).expect("temporary directory");
         let home = dir.path().join("home");
         std::fs::create_dir(&home).expect("home");
@@ -70,6 +91,7 @@ impl Cluster {
         let shell = Shell::new(&home, &dir.path().join("kubeconfig"));
         let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let environment: Vec<_> = environment.collect();
+        prepare(&dir.path().join("data"));
         let server = spawn(dir.path(), port, &arguments, &environment);
         Self { shell, server, port, arguments, environment, dir }
     }

@@ -4,6 +4,7 @@
 
 pub mod apart;
 pub mod binary;
+pub mod browser;
 #[cfg(test)]
 mod circles;
 pub mod clients;
@@ -22,7 +23,7 @@ pub mod transcript;
 pub mod wait;
 
 pub use apart::{NoNetwork, apart};
-pub use binary::coracle;
+pub use binary::{coracle, repository};
 pub use cluster::Cluster;
 pub use hook::Hook;
 pub use http::Answer;

@@ -5,8 +5,8 @@ mod validate;
 
 pub(crate) use validate::ANNOTATIONS_MAX_BYTES;
 pub use validate::{
-    NameRule, name_rule, validate, validate_annotations, validate_embedded, validate_kube_finalizers,
-    validate_labels, validate_last, validate_update, version_and_group,
+    NameRule, validate, validate_annotations, validate_embedded, validate_kube_finalizers, validate_labels,
+    validate_last, validate_update, version_and_group,
 };
 
 use crate::Object;

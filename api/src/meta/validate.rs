@@ -24,21 +24,6 @@ pub enum NameRule {
     Last,
 }
 
-/// Upstream's rule for a built-in resource; custom resources follow DNS subdomains.
-pub fn name_rule(group: &str, plural: &str) -> NameRule {
-    match (group, plural) {
-        ("apiregistration.k8s.io", "apiservices") => NameRule::VersionAndGroup,
-        ("apiextensions.k8s.io", "customresourcedefinitions") => NameRule::PluralAndGroup,
-        ("certificates.k8s.io", "certificatesigningrequests") => NameRule::Any,
-        ("policy", "poddisruptionbudgets") => NameRule::Last,
-        ("rbac.authorization.k8s.io", _)
-        // An address, which its own strategy judges: those of IPv6 have colons.
-        | ("networking.k8s.io", "ipaddresses") => NameRule::PathSegment,
-        ("", "namespaces" | "services") | ("apps", "statefulsets") => NameRule::Dns1123Label,
-        _ => NameRule::Dns1123Subdomain,
-    }
-}
-
 impl NameRule {
     pub fn check(self, name: &str) -> Vec<String> {
         match self {
@@ -83,9 +68,8 @@ fn invalid(errors: &mut Vec<FieldError>, field: &str, value: &Value, messages: V
 }
 
 /// On creation, after a generated name has been filled in. The namespace must have been defaulted from the
-/// request.
-pub fn validate(resource: &Resource, object: &Object, errors: &mut Vec<FieldError>) {
-    let rule = name_rule(&resource.group, &resource.plural);
+/// request. `rule` is that of the resource's strategy.
+pub fn validate(resource: &Resource, rule: NameRule, object: &Object, errors: &mut Vec<FieldError>) {
     if rule != NameRule::Last {
         by_rule(resource, object, rule, errors);
     }
@@ -276,8 +260,10 @@ mod tests {
 
     fn errors_of(plural: &str, metadata: Value) -> Vec<String> {
         let resource = by_plural("", "v1", plural).unwrap();
+        let label = matches!(plural, "namespaces" | "services");
+        let rule = if label { NameRule::Dns1123Label } else { NameRule::Dns1123Subdomain };
         let mut errors = Vec::new();
-        validate(resource, &json!({ "metadata": metadata }), &mut errors);
+        validate(resource, rule, &json!({ "metadata": metadata }), &mut errors);
         errors.iter().map(ToString::to_string).collect()
     }
 
@@ -321,7 +307,7 @@ mod tests {
 
     #[test]
     fn names_that_the_spec_asks_for() {
-        let named = |group: &str, plural: &str, name: &str| {
+        let named = |rule: NameRule, group: &str, plural: &str, name: &str| {
             let resource = by_plural(group, "v1", plural).unwrap();
             let object = json!({ "metadata": { "name": name, "labels": { "-a": "" }, "namespace": "n" },
                 "spec": { "group": "b.c", "version": "v1", "names": { "plural": "as" } } });
@@ -333,11 +319,11 @@ mod tests {
                 object
             };
             let mut errors = Vec::new();
-            validate(resource, &object, &mut errors);
+            validate(resource, rule, &object, &mut errors);
             errors.iter().map(ToString::to_string).filter(|e| !e.contains("labels")).collect::<Vec<_>>()
         };
         let none: [&str; 0] = [];
-        let services = |name| named("apiregistration.k8s.io", "apiservices", name);
+        let services = |name| named(NameRule::VersionAndGroup, "apiregistration.k8s.io", "apiservices", name);
         assert_eq!(services("v1.b.c"), none);
         assert_eq!(
             services("v2.b.c"),
@@ -345,17 +331,18 @@ mod tests {
         );
         assert_eq!(services("v1/b.c"), ["metadata.name: Invalid value: \"v1/b.c\": may not contain '/'"]);
         assert_eq!(services(""), ["metadata.name: Required value: name or generateName is required"]);
-        let definitions = |name| named("apiextensions.k8s.io", "customresourcedefinitions", name);
+        let definitions =
+            |name| named(NameRule::PluralAndGroup, "apiextensions.k8s.io", "customresourcedefinitions", name);
         assert_eq!(definitions("as.b.c"), none);
         let odd = "metadata.name: Invalid value: \"x.b.c\": must be spec.names.plural+\".\"+spec.group";
         assert_eq!(definitions("x.b.c"), [odd]);
         assert_eq!(definitions("A").len(), 2);
         assert_eq!(definitions(""), ["metadata.name: Required value: name or generateName is required"]);
-        assert_eq!(named("certificates.k8s.io", "certificatesigningrequests", "a/b"), none);
+        assert_eq!(named(NameRule::Any, "certificates.k8s.io", "certificatesigningrequests", "a/b"), none);
         let budgets = by_plural("policy", "v1", "poddisruptionbudgets").unwrap();
         let mut errors = Vec::new();
         let budget = json!({ "metadata": { "name": "A/b ", "namespace": "n", "labels": { "-a": "" } } });
-        validate(budgets, &budget, &mut errors);
+        validate(budgets, NameRule::Last, &budget, &mut errors);
         assert_eq!(errors, []);
         validate_last(budgets, &budget, &mut errors);
         assert_eq!(errors[0].to_string(), "metadata.name: Invalid value: \"A/b \": may not contain '/'");

@@ -36,7 +36,7 @@ pub(super) fn apply(current: &Object, patch: &[u8]) -> Result<(Object, Problems)
         }
         check_depth(&object, &operation)?;
         json_patch::patch_unsafe(&mut object, std::slice::from_ref(&operation))
-            .map_err(|e| PatchError::Inapplicable(words(&operation, &e)))?;
+            .map_err(|e| failed(&operation, &e))?;
     }
     Ok((object, problems))
 }
@@ -119,10 +119,10 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-fn words(operation: &PatchOperation, error: &json_patch::PatchError) -> String {
+fn failed(operation: &PatchOperation, error: &json_patch::PatchError) -> PatchError {
     let path = operation.path();
-    match operation {
-        PatchOperation::Test(_) => format!("testing value {path} failed: test failed"),
+    PatchError::Inapplicable(match operation {
+        PatchOperation::Test(_) => return PatchError::TestFailed(path.to_string()),
         PatchOperation::Remove(_) => {
             format!("remove operation does not apply: doc is missing path: {path}: missing value")
         }
@@ -133,5 +133,5 @@ fn words(operation: &PatchOperation, error: &json_patch::PatchError) -> String {
             format!("add operation does not apply: doc is missing path: \"{path}\": missing value")
         }
         PatchOperation::Move(_) | PatchOperation::Copy(_) => format!("{path}: {}", error.kind),
-    }
+    })
 }

@@ -64,6 +64,9 @@ pub enum PatchError {
     /// It cannot be applied to this object; a `test` that failed, a path that is not there.
     #[error("{0}")]
     Inapplicable(String),
+    /// A `test` of a JSON patch: the value at this path is another one.
+    #[error("testing value {0} failed: test failed")]
+    TestFailed(String),
     /// No schema tells how to merge (custom resources), or the type is not for this module.
     #[error("patches of this type are not supported for this resource")]
     Unsupported(PatchType),
@@ -79,7 +82,7 @@ impl From<PatchError> for ApiError {
                 Self::new(413, "RequestEntityTooLarge", text)
             }
             // Upstream does not say which operation it was.
-            PatchError::Inapplicable(_) => {
+            PatchError::Inapplicable(_) | PatchError::TestFailed(_) => {
                 let message = "the server rejected our request due to an error in our request";
                 Self::new(422, "Invalid", message).with_details(json!({}))
             }

@@ -125,32 +125,40 @@ fn words(kind: &ErrorKind, before: Option<char>) -> (Stage, &'static str) {
         K::DuplicateVersionDirective => (Parser, "found duplicate %YAML directive"),
         K::UnsupportedYamlMajorVersion => (Parser, "found incompatible YAML document"),
         K::DuplicateTagDirective => (Parser, "found duplicate %TAG directive"),
-        K::SimpleKeyExpected | K::InvalidSimpleKey => (Scanner, "could not find expected ':'"),
+        kind => (Scanner, scanner_words(kind)),
+    }
+}
+
+/// Of what is wrong with the text itself; empty for what upstream has no words for, or the same.
+fn scanner_words(kind: &ErrorKind) -> &'static str {
+    use ErrorKind as K;
+    match kind {
+        K::SimpleKeyExpected | K::InvalidSimpleKey => "could not find expected ':'",
         K::UnexpectedCharacter { .. } | K::TabNotAllowed | K::TabInBlockIndentation | K::TabInIndentation => {
-            (Scanner, "found character that cannot start any token")
+            "found character that cannot start any token"
         }
         K::MappingValueNotAllowed | K::InvalidColonPlacement => {
-            (Scanner, "mapping values are not allowed in this context")
+            "mapping values are not allowed in this context"
         }
-        K::MappingKeyNotAllowed => (Scanner, "mapping keys are not allowed in this context"),
+        K::MappingKeyNotAllowed => "mapping keys are not allowed in this context",
         K::BlockSequenceEntryNotAllowed | K::BlockEntryInFlowCollection => {
-            (Scanner, "block sequence entries are not allowed in this context")
+            "block sequence entries are not allowed in this context"
         }
-        K::TabAtBlockScalarStart => (Scanner, "found a tab character where an indentation space is expected"),
-        K::UnclosedQuotedScalar => (Scanner, "found unexpected end of stream"),
-        K::DocumentIndicatorInQuotedScalar => (Scanner, "found unexpected document indicator"),
-        K::UnknownQuotedScalarEscape => (Scanner, "found unknown escape character"),
-        K::InvalidQuotedScalarHexEscape => (Scanner, "did not find expected hexdecimal number"),
+        K::TabAtBlockScalarStart => "found a tab character where an indentation space is expected",
+        K::UnclosedQuotedScalar => "found unexpected end of stream",
+        K::DocumentIndicatorInQuotedScalar => "found unexpected document indicator",
+        K::UnknownQuotedScalarEscape => "found unknown escape character",
+        K::InvalidQuotedScalarHexEscape => "did not find expected hexdecimal number",
         K::InvalidUnicodeEscape
         | K::UnpairedLowSurrogate
         | K::MissingLowSurrogate
         | K::InvalidLowSurrogate
-        | K::InvalidLowSurrogateHexEscape => (Scanner, "found invalid Unicode character escape code"),
-        K::MissingAnchorOrAliasName => (Scanner, "did not find expected alphabetic or numeric character"),
-        K::ZeroBlockScalarIndent => (Scanner, "found an indentation indicator equal to 0"),
+        | K::InvalidLowSurrogateHexEscape => "found invalid Unicode character escape code",
+        K::MissingAnchorOrAliasName => "did not find expected alphabetic or numeric character",
+        K::ZeroBlockScalarIndent => "found an indentation indicator equal to 0",
         K::InvalidBlockScalarHeader | K::InvalidDirectiveTerminator => {
-            (Scanner, "did not find expected comment or line break")
+            "did not find expected comment or line break"
         }
-        _ => (Scanner, ""),
+        _ => "",
     }
 }

@@ -143,6 +143,14 @@ fn params(cn: &str, orgs: &[String], now: Timestamp, life: Duration) -> Certific
     params
 }
 
+fn authority(cn: &str, now: Timestamp) -> CertificateParams {
+    let mut params = params(cn, &[], now, CA_LIFE);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages =
+        vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
 /// A certificate authority with its key.
 pub(super) struct Authority {
     pub pem: String,
@@ -173,10 +181,7 @@ impl Authority {
                 key
             }
         };
-        let mut params = params(cn, &[], now, CA_LIFE);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages =
-            vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let params = authority(cn, now);
         let cert = params.self_signed(&key).map_err(|e| generate(file, e))?;
         let (pem, not_after) = (cert.pem(), params.not_after.unix_timestamp());
         new.push(NewFile { name: cert_name, contents: pem.clone() });
@@ -207,6 +212,14 @@ impl Authority {
         let not_after = parsed.validity().not_after.timestamp();
         let issuer = Issuer::from_ca_cert_der(&der, key).map_err(|e| malformed(cert_path, e.to_string()))?;
         Ok(Self { pem: cert, der, issuer, not_after })
+    }
+
+    /// This one's name and key under another's signature.
+    pub fn certified_by(&self, other: &Self, now: Timestamp) -> Result<rcgen::Certificate, PkiError> {
+        let (_, own) = X509Certificate::from_der(&self.der).map_err(|e| PkiError::Tls(e.to_string()))?;
+        let name = own.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+        let params = authority(name.unwrap_or_default(), now);
+        params.signed_by(self.key(), &other.issuer).map_err(|e| generate("cross-signed authority", e))
     }
 
     pub fn key(&self) -> &KeyPair {
@@ -325,6 +338,15 @@ impl Issued {
             _ => None,
         };
         self.holder.names.iter().filter_map(name).collect()
+    }
+
+    /// As it is shown to others: with `beside` behind it.
+    pub fn with_chain(mut self, beside: Option<&CertificateDer<'static>>) -> Self {
+        if let Some(beside) = beside {
+            let chain = [&self.certified.cert[..], std::slice::from_ref(beside)].concat();
+            self.certified = Arc::new(CertifiedKey::new(chain, self.certified.key.clone()));
+        }
+        self
     }
 
     /// SHA-256 of the DER, in lowercase hex.

@@ -38,6 +38,17 @@ pub fn read(dir: &Path, name: &str) -> Result<Option<String>, PkiError> {
     fs::read_to_string(&path).map(Some).map_err(fail)
 }
 
+/// Takes a file away, durably; one that is not there is no mistake.
+pub(super) fn remove(dir: &Path, name: &str) -> Result<(), PkiError> {
+    let path = dir.join(name);
+    let removed = match fs::remove_file(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        removed => removed,
+    };
+    let synced = removed.and_then(|()| fs::File::open(dir)?.sync_all());
+    synced.map_err(|source| PkiError::Write { path, source })
+}
+
 /// Writes all files, each whole or not at all, and durable when this returns.
 ///
 /// The syncs run at the same time: a file system's journal then commits once for all of them, which keeps the first

@@ -58,7 +58,7 @@ pub fn render(server: &str, ca_pem: &str, user: &str, cert_pem: &str, key_pem: &
 /// The administrator's kubeconfig with the certificate that is valid now.
 pub fn admin(pki: &Pki, server: &str) -> String {
     let (cert, key) = pki.leaf_pem(Leaf::Admin);
-    render(server, pki.ca_pem(), "kubernetes-admin", &cert, &key)
+    render(server, &pki.ca_pem(), "kubernetes-admin", &cert, &key)
 }
 
 /// Writes [`admin`] to `path`, mode 0600. A file whose only cluster is not called `coracle` is somebody else's and stays.

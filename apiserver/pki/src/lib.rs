@@ -18,6 +18,7 @@ mod request;
 mod resolver;
 mod signer;
 mod tls;
+mod trust;
 
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ pub use request::{
 };
 pub use signer::ServiceAccountKey;
 pub use tls::{ClientVerifier, authorities, joined_kubelet_tls};
+pub use trust::{AuthorityId, Stage};
 
 use certs::{Authority, Issued, Spec};
 use jiff::Timestamp;
@@ -41,7 +43,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use trust::{Authorities, Trust};
 
 /// The group whose members nothing is denied to, as their certificates name it.
 pub const MASTERS: &str = "system:masters";
@@ -132,9 +136,7 @@ pub enum PkiError {
 pub struct Pki {
     dir: PathBuf,
     options: PkiOptions,
-    ca: Authority,
-    kubelet_ca: Authority,
-    front_proxy_ca: Authority,
+    trust: Arc<Trust>,
     service_account: ServiceAccountKey,
     leaves: Vec<RwLock<Arc<Issued>>>,
     /// Serializes renewals, and holds the time before which none is tried again.
@@ -148,49 +150,51 @@ impl Pki {
         files::create_dir(dir)?;
         let now = (options.clock)();
         let mut new = Vec::new();
-        let mut authority = |(file, cn)| Authority::load_or_make(dir, file, cn, now, &mut new);
-        let (ca, kubelet_ca) = (authority(CLUSTER_CA)?, authority(KUBELET_CA)?);
-        let front_proxy_ca = authority(FRONT_PROXY_CA)?;
+        let all = Authorities::load(dir, now, &mut new)?;
         let service_account = ServiceAccountKey::load_or_make(dir, &mut new)?;
         let mut leaves = Vec::with_capacity(Leaf::ALL.len());
         for leaf in Leaf::ALL {
             let wanted = leaf.spec(&options);
-            let authority = if leaf == Leaf::Kubelet { &kubelet_ca } else { &ca };
+            let authority = authority_of(leaf, &all);
             let stored = Issued::load(dir, leaf, authority);
             stored.iter().for_each(|stored| warn_of_master(leaf, stored, now));
             let issued = match stored.filter(|i| i.satisfies(&wanted, now)) {
                 Some(issued) => issued,
                 None => Issued::make(leaf, &wanted, authority, now, &mut new)?,
             };
-            leaves.push(RwLock::new(Arc::new(issued)));
+            leaves.push(RwLock::new(Arc::new(issued.with_chain(beside(leaf, &all)))));
         }
         files::write_all(dir, &new)?;
-        ca.warn_before_expiry(now);
+        all.cluster.signer.warn_before_expiry(now);
         Ok(Arc::new(Self {
             dir: dir.to_owned(),
             options,
-            ca,
-            kubelet_ca,
-            front_proxy_ca,
+            trust: Trust::new(all),
             service_account,
             leaves,
             renewal: Mutex::new(Timestamp::MIN),
         }))
     }
 
-    /// PEM of the cluster's CA, for kubeconfigs and the `kube-root-ca.crt` ConfigMaps.
-    pub fn ca_pem(&self) -> &str {
-        &self.ca.pem
+    /// PEM of the cluster's CA, for kubeconfigs and the `kube-root-ca.crt` ConfigMaps: all that are trusted while it is
+    /// replaced, the one that signs first.
+    pub fn ca_pem(&self) -> String {
+        self.trust.now().cluster.bundle()
+    }
+
+    /// [`ca_pem`](Self::ca_pem), and word of its changes.
+    pub fn ca_changes(&self) -> watch::Receiver<String> {
+        self.trust.changes()
     }
 
     /// PEM of the authority that signs the aggregation layer's client certificates.
-    pub fn front_proxy_ca_pem(&self) -> &str {
-        &self.front_proxy_ca.pem
+    pub fn front_proxy_ca_pem(&self) -> String {
+        self.trust.now().front_proxy.bundle()
     }
 
     /// PEM of the authority of kubelets' ports, for who asks kubelets himself.
-    pub fn kubelet_ca_pem(&self) -> &str {
-        &self.kubelet_ca.pem
+    pub fn kubelet_ca_pem(&self) -> String {
+        self.trust.now().kubelet.bundle()
     }
 
     /// The names and addresses of the API server now, which its certificate has or gets within a day.
@@ -219,12 +223,12 @@ impl Pki {
 
     /// A client certificate with a key of its own, valid for a year: `cn` is the user, `orgs` its groups.
     pub fn sign_client(&self, cn: &str, orgs: &[&str]) -> Result<SignedClient, PkiError> {
-        certs::sign_client(&self.ca, cn, orgs, LEAF_LIFE, (self.options.clock)())
+        certs::sign_client(&self.trust.now().cluster.signer, cn, orgs, LEAF_LIFE, (self.options.clock)())
     }
 
     /// As [`Self::sign_client`], by the front proxy's authority: for a proxy that says who the user is.
     pub fn sign_front_proxy(&self, cn: &str) -> Result<SignedClient, PkiError> {
-        certs::sign_client(&self.front_proxy_ca, cn, &[], LEAF_LIFE, (self.options.clock)())
+        certs::sign_client(&self.trust.now().front_proxy.signer, cn, &[], LEAF_LIFE, (self.options.clock)())
     }
 
     /// The leaf as it must be served now; replaces it first if it is due. A failed replacement is logged and the old
@@ -286,10 +290,10 @@ impl Pki {
             .saturating_add(jiff::SignedDuration::try_from(RETRY_AFTER).unwrap_or_default())
             .unwrap_or(now);
         let mut new = Vec::new();
-        let authority = if leaf == Leaf::Kubelet { &self.kubelet_ca } else { &self.ca };
-        let issued = Issued::make(leaf, wanted, authority, now, &mut new)?;
+        let all = self.trust.now();
+        let issued = Issued::make(leaf, wanted, authority_of(leaf, &all), now, &mut new)?;
         files::write_all(&self.dir, &new)?;
-        *self.leaves[leaf as usize].write() = Arc::new(issued);
+        *self.leaves[leaf as usize].write() = Arc::new(issued.with_chain(beside(leaf, &all)));
         *not_before = Timestamp::MIN;
         tracing::info!(certificate = leaf.file(), "certificate renewed");
         Ok(())
@@ -304,6 +308,41 @@ impl Pki {
         Leaf::ALL.into_iter().try_for_each(|leaf| self.replace(leaf))?;
         std::fs::remove_file(&path).map_err(|source| PkiError::Write { path, source })?;
         Ok(Leaf::ALL.into())
+    }
+
+    /// How far the replacement of the authorities has come.
+    pub fn stage(&self) -> Stage {
+        self.trust.now().stage()
+    }
+
+    /// Makes new authorities, which are trusted from now on and sign nothing yet. Repeated, it finishes what failed
+    /// half-way.
+    pub fn begin_rotation(&self) -> Result<(), PkiError> {
+        let _alone = self.renewal.lock();
+        let all = self.trust.now().begun(&self.dir, (self.options.clock)())?;
+        self.trust.set(all);
+        Ok(())
+    }
+
+    /// The new authorities sign from now on, and what the server keeps is of them.
+    pub fn issue_from_next(&self) -> Result<(), PkiError> {
+        {
+            let _alone = self.renewal.lock();
+            let all = self.trust.now().issuing(&self.dir, (self.options.clock)())?;
+            self.trust.set(all);
+        }
+        Leaf::ALL.into_iter().try_for_each(|leaf| self.replace(leaf))
+    }
+
+    /// Only those that sign are trusted from now on.
+    pub fn end_rotation(&self) -> Result<(), PkiError> {
+        {
+            let _alone = self.renewal.lock();
+            let all = self.trust.now().settled(&self.dir)?;
+            self.trust.set(all);
+        }
+        // Its chain has led to the old one.
+        self.replace(Leaf::ApiServer)
     }
 
     fn is_any_due(&self) -> bool {
@@ -339,6 +378,15 @@ impl Pki {
     }
 }
 
+fn authority_of(leaf: Leaf, all: &Authorities) -> &Authority {
+    if leaf == Leaf::Kubelet { &all.kubelet.signer } else { &all.cluster.signer }
+}
+
+/// What others are shown beside a leaf.
+fn beside(leaf: Leaf, all: &Authorities) -> Option<&rustls::pki_types::CertificateDer<'static>> {
+    all.cross.as_ref().filter(|_| leaf == Leaf::ApiServer)
+}
+
 /// Certificates of earlier versions made their holders members of `system:masters` for a year, which no role takes back.
 fn warn_of_master(leaf: Leaf, stored: &Issued, now: Timestamp) {
     let master = stored.organizations().iter().any(|o| o == MASTERS);
@@ -366,5 +414,9 @@ pub fn sign_client_in(
 ) -> Result<(SignedClient, String), PkiError> {
     let authority = Authority::open(dir, CLUSTER_CA.0)?;
     let signed = certs::sign_client(&authority, cn, orgs, life, now)?;
-    Ok((signed, authority.pem))
+    let mut bundle = authority.pem;
+    for beside in ["next", "previous"] {
+        bundle += &files::read(dir, &format!("{}-{beside}.crt", CLUSTER_CA.0))?.unwrap_or_default();
+    }
+    Ok((signed, bundle))
 }

@@ -124,9 +124,10 @@ impl Pki {
         usages: &[&str],
         life: Duration,
     ) -> Result<String, RequestError> {
+        let all = self.trust.now();
         let authority = match signer {
-            Signer::Cluster => &self.ca,
-            Signer::KubeletServing => &self.kubelet_ca,
+            Signer::Cluster => &all.cluster.signer,
+            Signer::KubeletServing => &all.kubelet.signer,
         };
         checked_and_signed(authority, pem, usages, life, (self.clock())())
     }

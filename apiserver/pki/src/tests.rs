@@ -234,7 +234,7 @@ fn an_older_folder_is_brought_up_to_date() {
     let first = world.start().unwrap();
     let now = (first.clock())();
     let write = |leaf: Leaf, orgs: &[&str], cn: &str| {
-        let signed = certs::sign_client(&first.ca, cn, orgs, LEAF_LIFE, now).unwrap();
+        let signed = certs::sign_client(&first.trust.now().cluster.signer, cn, orgs, LEAF_LIFE, now).unwrap();
         std::fs::write(world.path().join(format!("{}.crt", leaf.file())), signed.cert_pem).unwrap();
         std::fs::write(world.path().join(format!("{}.key", leaf.file())), signed.key_pem).unwrap();
     };
@@ -326,4 +326,131 @@ fn a_first_start_is_quick() {
     world.start().unwrap();
     // A tenth of the server's whole cold start is the aim; the bound is loose because test machines are busy.
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+fn der(pem: &str) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().into_owned()
+}
+
+/// Whether a client that knows `roots` (PEM) alone believes the API server.
+fn believed(pki: &Arc<Pki>, roots: &str) -> bool {
+    let mut known = rustls::RootCertStore::empty();
+    for der in CertificateDer::pem_slice_iter(roots.as_bytes()) {
+        known.add(der.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let judge = rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(known), provider);
+    let judge = judge.build().unwrap();
+    let shown = pki.current(Leaf::ApiServer).certified.cert.clone();
+    let now = u64::try_from((pki.clock())().as_second()).unwrap();
+    let now = rustls::pki_types::UnixTime::since_unix_epoch(Duration::from_secs(now));
+    let name = rustls::pki_types::ServerName::try_from("n1").unwrap();
+    use rustls::client::danger::ServerCertVerifier;
+    judge.verify_server_cert(&shown[0], &shown[1..], &name, &[], now).is_ok()
+}
+
+#[tokio::test]
+async fn authorities_are_replaced_while_all_runs() {
+    let world = today();
+    let pki = world.start().unwrap();
+    let verifier = pki.client_verifier().unwrap();
+    let (old_ca, old_admin) = (pki.ca_pem(), [der(&pki.leaf_pem(Leaf::Admin).0)]);
+    let old_id = verifier.authority_of(&old_admin).unwrap();
+    let mut changes = pki.ca_changes();
+    changes.mark_unchanged();
+    pki.begin_rotation().unwrap();
+    assert!(changes.has_changed().unwrap());
+    assert_eq!(pki.stage(), Stage::Trusting);
+    let both = pki.ca_pem();
+    let new_ca = both.strip_prefix(&old_ca).expect("the old one signs, so it is first").to_owned();
+    assert!(believed(&pki, &old_ca) && believed(&pki, &both) && !believed(&pki, &new_ca));
+    pki.issue_from_next().unwrap();
+    assert_eq!((pki.stage(), pki.ca_pem()), (Stage::Issuing, format!("{new_ca}{old_ca}")));
+    let new_admin = [der(&pki.leaf_pem(Leaf::Admin).0)];
+    verifier.verify(&old_admin).unwrap();
+    verifier.verify(&new_admin).unwrap();
+    assert!(believed(&pki, &old_ca), "who knows the old one alone is led to the new one");
+    assert!(believed(&pki, &new_ca));
+    // A start in between changes nothing.
+    let again = world.start().unwrap();
+    assert_eq!((again.stage(), again.ca_pem()), (Stage::Issuing, pki.ca_pem()));
+    assert!(believed(&again, &old_ca) && believed(&again, &new_ca));
+    assert_eq!(again.leaf_fingerprint(Leaf::Admin), pki.leaf_fingerprint(Leaf::Admin));
+    let dropped = tokio::spawn({
+        let verifier = verifier.clone();
+        async move { verifier.distrusted(&old_id).await }
+    });
+    pki.end_rotation().unwrap();
+    dropped.await.unwrap();
+    assert_eq!((pki.stage(), pki.ca_pem()), (Stage::Settled, new_ca.clone()));
+    assert!(!verifier.trusts(&old_id) && verifier.verify(&old_admin).is_err());
+    verifier.verify(&new_admin).unwrap();
+    assert!(!believed(&pki, &old_ca) && believed(&pki, &new_ca));
+    let (signed, ca) =
+        sign_client_in(&world.path(), "a", &[], Duration::from_secs(3600), (pki.clock())()).unwrap();
+    assert_eq!(ca, new_ca);
+    verifier.verify(&[der(&signed.cert_pem)]).unwrap();
+    let left =
+        std::fs::read_dir(world.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    let left: Vec<_> = left.filter(|name| name.contains("next") || name.contains("previous")).collect();
+    assert!(left.is_empty() && !world.path().join("ca-cross.crt").exists(), "{left:?}");
+}
+
+#[test]
+fn new_authorities_that_nobody_wants_go() {
+    let world = today();
+    let pki = world.start().unwrap();
+    let before = pki.ca_pem();
+    pki.begin_rotation().unwrap();
+    let both = pki.ca_pem();
+    pki.begin_rotation().unwrap();
+    assert_eq!(pki.ca_pem(), both, "those that are there stay");
+    assert_eq!(world.start().unwrap().ca_pem(), both);
+    pki.end_rotation().unwrap();
+    assert_eq!((pki.stage(), pki.ca_pem()), (Stage::Settled, before.clone()));
+    assert_eq!(world.start().unwrap().ca_pem(), before);
+}
+
+/// The power goes after each file that a promotion writes or takes away.
+#[test]
+fn a_promotion_that_was_interrupted_is_finished() {
+    let files = |dir: &Path| -> Vec<(PathBuf, Vec<u8>)> {
+        let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        entries.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+    };
+    let world = today();
+    let pki = world.start().unwrap();
+    pki.begin_rotation().unwrap();
+    let before = files(&world.path());
+    let wanted = {
+        pki.issue_from_next().unwrap();
+        pki.ca_pem()
+    };
+    let after = files(&world.path());
+    let of =
+        |name: &str, all: &[(PathBuf, Vec<u8>)]| all.iter().find(|(path, _)| path.ends_with(name)).cloned();
+    let steps = ["ca-cross.crt", "ca-previous.crt", "ca.key", "ca.crt", "-ca-next.key", "-ca-next.crt"];
+    for stopped in 2..=steps.len() {
+        for (path, _) in files(&world.path()) {
+            std::fs::remove_file(path).unwrap();
+        }
+        before.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+        for step in &steps[..stopped] {
+            match step.strip_prefix('-') {
+                Some(gone) => std::fs::remove_file(world.path().join(gone)).unwrap(),
+                None => {
+                    let (path, bytes) = of(step, &after).unwrap();
+                    std::fs::write(path, bytes).unwrap();
+                }
+            }
+        }
+        let again = world.start().unwrap_or_else(|error| panic!("after {stopped} steps: {error}"));
+        assert_eq!(
+            (again.stage(), again.ca_pem()),
+            (Stage::Issuing, wanted.clone()),
+            "after {stopped} steps"
+        );
+        assert!(again.kubelet_ca_pem().matches("BEGIN").count() == 2, "the others are promoted with it");
+        again.end_rotation().unwrap();
+    }
 }

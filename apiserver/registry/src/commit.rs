@@ -1,4 +1,4 @@
-//! Transactions of one object and its companions, made visible before they are acknowledged.
+//! Transactions of one object and what is written with it, made visible before they are acknowledged.
 
 use super::{ATTEMPTS, Scope, VISIBLE_WITHIN, store_error};
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use coracle_api::{ApiError, Object, Resource};
 use coracle_component_base::metrics;
 use coracle_resources::cache::CachedObject;
 use coracle_store::{Durability, Guard, Op, Revision, StoreError, Txn};
-use coracle_strategy::{Companions, Write};
+use coracle_strategy::{TransactionOps, Write};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Instant;
@@ -59,17 +59,20 @@ impl Scope<'_> {
         dry_run: bool,
     ) -> Result<Result<Written, Raced>, ApiError> {
         let blind = old.is_some_and(|(_, object)| object.is_none());
-        debug_assert!(!blind || !self.strategy.has_companions(), "companions are made of the old object");
-        if !self.strategy.has_companions() {
-            let attempt = self.put_with(name, object, Companions::default(), old, dry_run).await?;
+        debug_assert!(
+            !blind || !self.strategy.has_transaction_ops(),
+            "operations are made of the old object"
+        );
+        if !self.strategy.has_transaction_ops() {
+            let attempt = self.put_with(name, object, TransactionOps::default(), old, dry_run).await?;
             return Ok(if let Attempt::Done(written) = attempt { Ok(written) } else { Err(Raced) });
         }
         let write = if old.is_some() { Write::Update } else { Write::Create };
         for _ in 0..ATTEMPTS {
             let mut object = object.clone();
-            let companions =
-                self.strategy.companions(write, &mut object, old.and_then(|(_, o)| o), &self.env())?;
-            match self.put_with(name, object, companions, old, dry_run).await? {
+            let transaction_ops =
+                self.strategy.transaction_ops(write, &mut object, old.and_then(|(_, o)| o), &self.env())?;
+            match self.put_with(name, object, transaction_ops, old, dry_run).await? {
                 Attempt::Done(written) => return Ok(Ok(written)),
                 Attempt::Raced => return Ok(Err(Raced)),
                 Attempt::Lost => {}
@@ -82,7 +85,7 @@ impl Scope<'_> {
         &self,
         name: &str,
         object: Object,
-        companions: Companions,
+        transaction_ops: TransactionOps,
         old: Old<'_>,
         dry_run: bool,
     ) -> Result<Attempt<Written>, ApiError> {
@@ -90,7 +93,7 @@ impl Scope<'_> {
         // A write that changes nothing is written all the same where it is stored by a key that is to go.
         if let Some((cached, _)) = old
             && raw == cached.raw.bytes()
-            && companions.ops.is_empty()
+            && transaction_ops.ops.is_empty()
             && (dry_run || !self.registry.store.is_stale(&cached.key).await)
         {
             return Ok(Attempt::Done(self.written(object, raw, cached.revision)));
@@ -104,7 +107,7 @@ impl Scope<'_> {
         let guard = Guard { key: key.clone(), expect: old.map(|(cached, _)| cached.revision) };
         let durability = self.strategy.durability(Some(&object), old.and_then(|(_, o)| o));
         let put = Op::Put { key: key.clone(), value: raw.clone() };
-        Ok(match self.attempt(&key, self.commit(guard, put, companions, durability).await)? {
+        Ok(match self.attempt(&key, self.commit(guard, put, transaction_ops, durability).await)? {
             Attempt::Done(revision) => {
                 self.settle_cached(name, revision);
                 Attempt::Done(self.written(object, raw, revision))
@@ -177,17 +180,20 @@ impl Scope<'_> {
         let guard = Guard { key: key.clone(), expect: Some(old.revision) };
         let durability = self.strategy.durability(None, Some(last));
         for _ in 0..ATTEMPTS {
-            let companions = match self.strategy.has_companions() {
-                true => {
-                    self.strategy.companions(Write::Delete, &mut last.clone(), Some(last), &self.env())?
-                }
-                false => Companions::default(),
+            let transaction_ops = match self.strategy.has_transaction_ops() {
+                true => self.strategy.transaction_ops(
+                    Write::Delete,
+                    &mut last.clone(),
+                    Some(last),
+                    &self.env(),
+                )?,
+                false => TransactionOps::default(),
             };
             if dry_run {
                 return Ok(Ok(old.revision));
             }
             let delete = Op::Delete { key: key.clone() };
-            match self.attempt(&key, self.commit(guard.clone(), delete, companions, durability).await)? {
+            match self.attempt(&key, self.commit(guard.clone(), delete, transaction_ops, durability).await)? {
                 Attempt::Done(revision) => return Ok(Ok(revision)),
                 Attempt::Raced => return Ok(Err(Raced)),
                 Attempt::Lost => {}
@@ -200,13 +206,13 @@ impl Scope<'_> {
         &self,
         guard: Guard,
         op: Op,
-        companions: Companions,
+        transaction_ops: TransactionOps,
         durability: Durability,
     ) -> Result<Revision, StoreError> {
         let mut guards = vec![guard];
-        guards.extend(companions.guards);
+        guards.extend(transaction_ops.guards);
         let mut ops = vec![op];
-        ops.extend(companions.ops);
+        ops.extend(transaction_ops.ops);
         let begun = Instant::now();
         let operation = match (&guards[0].expect, &ops[0]) {
             (_, Op::Delete { .. }) => "delete",

@@ -22,7 +22,7 @@ impl Scope<'_> {
 
     fn custom_in(&self, version: &Resource) -> Option<Arc<CustomResource>> {
         self.strategy.custom()?;
-        self.registry.catalogue().custom(&version.group, &version.version, &version.plural)
+        self.registry.catalogue.custom(&version.group, &version.version, &version.plural)
     }
 
     /// An object in the form of `from` as a request of that version would have brought it, without defaults.
@@ -57,7 +57,7 @@ fn check_kind(changed: &Object, version: &str, kind: &str) -> Result<(), ApiErro
 impl VersionConverter for Scope<'_> {
     fn equivalents(&self) -> Vec<Arc<Resource>> {
         if self.strategy.custom().is_some() {
-            return self.registry.catalogue().versions(&self.resource.group, &self.resource.plural);
+            return self.registry.catalogue.versions(&self.resource.group, &self.resource.plural);
         }
         let same = |r: &&Arc<Resource>| r.storage.key == self.resource.storage.key;
         catalogue().iter().filter(same).cloned().collect()

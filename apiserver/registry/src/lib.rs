@@ -62,15 +62,10 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 pub struct Registry {
     pub store: Arc<dyn Store>,
     pub cache: Arc<Cache>,
+    /// Which resources are served, built in and custom.
+    pub catalogue: Arc<Catalogue>,
     pub admission: Arc<dyn Admission>,
     pub clock: Clock,
-}
-
-impl Registry {
-    /// Which resources are served, built in and custom.
-    pub fn catalogue(&self) -> &Arc<Catalogue> {
-        self.cache.catalogue()
-    }
 }
 
 /// One request to one resource.

@@ -57,7 +57,7 @@ impl Scope<'_> {
     async fn continued_snapshot(&self, token: &Token) -> Result<Snapshot, ApiError> {
         let cache = &self.registry.cache;
         let Ok(revision) = u64::try_from(token.rv) else {
-            self.catch_up().await;
+            self.catch_up().await?;
             return Ok(cache.snapshot(&self.resource.storage.key));
         };
         self.reach(Revision(revision)).await?;
@@ -74,7 +74,7 @@ impl Scope<'_> {
         let cache = &self.registry.cache;
         let storage = &self.resource.storage.key;
         let Some(asked) = self.list_version(&options.resource_version)? else {
-            self.catch_up().await;
+            self.catch_up().await?;
             return Ok(cache.snapshot(storage));
         };
         self.reach(asked).await?;
@@ -97,13 +97,16 @@ impl Scope<'_> {
     pub async fn at_least(&self, version: &str) -> Result<(), ApiError> {
         match self.list_version(version)? {
             Some(asked) => self.reach(asked).await,
-            None => Ok(()),
+            None => self.catch_up().await,
         }
     }
 
-    /// For readers who want the newest: waits until everything that was committed so far is visible here.
-    pub(super) async fn catch_up(&self) {
-        self.registry.cache.wait_for(self.registry.store.revision(), FUTURE_PATIENCE).await;
+    /// For readers who want the newest, and for writers: waits until everything that was committed so far, by any server, is
+    /// visible here.
+    pub async fn catch_up(&self) -> Result<(), ApiError> {
+        let newest = self.registry.store.sync().await.map_err(store_error)?;
+        self.registry.cache.wait_for(newest, FUTURE_PATIENCE).await;
+        Ok(())
     }
 
     /// Waits a while for a revision that is not here yet.

@@ -1,7 +1,6 @@
 //! Who owns which field: `metadata.managedFields` on every write.
 
 use super::metadata::{of, time_text};
-use super::update::Part;
 use super::{Scope, WriteOptions};
 use coracle_api::managed::{self, Request, Versions};
 use coracle_api::schema::{self, TypeRef};
@@ -20,17 +19,6 @@ pub(super) enum Owners {
     Keep,
     /// The new object has them already.
     Given,
-}
-
-impl Owners {
-    /// For a write that `part` and `subresource` describe.
-    pub fn of(part: Part, subresource: &str) -> Self {
-        match (part, subresource) {
-            (Part::Main | Part::Status | Part::Approval, _) => Self::Follow,
-            (Part::Internal, "finalize" | "ephemeralcontainers" | "resize") => Self::Follow,
-            (Part::Internal, _) => Self::Keep,
-        }
-    }
 }
 
 /// The manager of a request: the one it names, else the first part of its user agent. Components inside this process

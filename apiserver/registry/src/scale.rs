@@ -8,7 +8,7 @@ use super::update::{How, Part};
 use super::{Scope, WriteOptions};
 use coracle_api::managed::{self, Request, Set, SingleVersion};
 use coracle_api::{ApiError, FieldError, LabelSelector, Object, schema};
-use coracle_resources::catalogue::ScalePaths;
+use coracle_resources::custom::ScalePaths;
 use serde_json::{Value, json};
 
 /// The Scale that stands for an object.

@@ -91,7 +91,7 @@ impl Scope<'_> {
 
     pub(super) fn metadata_errors(&self, object: &Object) -> Vec<FieldError> {
         let mut errors = Vec::new();
-        coracle_api::meta::validate(self.resource, object, &mut errors);
+        coracle_api::meta::validate(self.resource, self.strategy.name_rule(), object, &mut errors);
         if self.strategy.custom().is_none() {
             coracle_api::meta::validate_kube_finalizers(self.resource, object, &mut errors);
         }

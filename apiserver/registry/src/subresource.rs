@@ -71,7 +71,7 @@ impl Scope<'_> {
     where
         F: FnMut(&Object) -> Result<Object, ApiError> + Send,
     {
-        self.update_sub_as(sub, Owners::of(sub.part(), self.subresource), options, transform).await
+        self.update_sub_as(sub, sub.part().owners(self.subresource), options, transform).await
     }
 
     pub(super) async fn update_sub_as<F>(

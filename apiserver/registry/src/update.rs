@@ -23,6 +23,17 @@ pub enum Part {
     Internal,
 }
 
+impl Part {
+    /// What such a write of this subresource does to the owners.
+    pub(super) fn owners(self, subresource: &str) -> Owners {
+        match (self, subresource) {
+            (Self::Main | Self::Status | Self::Approval, _) => Owners::Follow,
+            (Self::Internal, "finalize" | "ephemeralcontainers" | "resize") => Owners::Follow,
+            (Self::Internal, _) => Owners::Keep,
+        }
+    }
+}
+
 /// How an update is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct How {
@@ -48,7 +59,7 @@ impl Scope<'_> {
     where
         F: FnMut(Option<&Object>) -> Result<Object, ApiError> + Send,
     {
-        let owners = Owners::of(part, self.subresource);
+        let owners = part.owners(self.subresource);
         let creates = part == Part::Main && self.strategy.create_on_update();
         self.update_as(How { part, owners, creates }, options, transform).await
     }

@@ -65,7 +65,7 @@ impl Scope<'_> {
             self.check_readable(&self.prefix(), |_| true)?;
             match asked {
                 Some(asked) => self.reach(asked).await?,
-                None => self.catch_up().await,
+                None => self.catch_up().await?,
             }
             let (snapshot, watcher) = cache.watch(storage, filter);
             let initial: Vec<_> = self
@@ -104,7 +104,7 @@ impl Scope<'_> {
     /// nobody would end any more.
     fn is_outdated(&self) -> bool {
         self.strategy.custom().is_some_and(|custom| {
-            let (definition, now) = (&custom.definition, self.registry.catalogue().snapshot());
+            let (definition, now) = (&custom.definition, self.registry.catalogue.snapshot());
             now.entry(&definition.key).is_none_or(|entry| entry.definition.serial != definition.serial)
         })
     }

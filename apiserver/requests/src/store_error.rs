@@ -20,6 +20,17 @@ pub fn store_error(error: StoreError) -> ApiError {
         StoreError::Future { asked, newest } => too_large_version(asked, newest),
         StoreError::ReadOnly(why) => ApiError::unavailable(format!("the store is read-only: {why}"))
             .retry_after(READ_ONLY_RETRY_SECONDS),
+        StoreError::Unavailable(why) => {
+            ApiError::unavailable(format!("the store is away, nothing was written: {why}"))
+                .retry_after(READ_ONLY_RETRY_SECONDS)
+        }
+        // Without a time to try again: who tries a write again has to look first.
+        StoreError::Unknown(why) => {
+            ApiError::timeout(format!("whether it was written is unknown, look before you try again: {why}"))
+        }
+        StoreError::TooLarge(why) => {
+            ApiError::new(413, "RequestEntityTooLarge", format!("Request entity too large: {why}"))
+        }
         StoreError::Closed => ApiError::unavailable("the server is shutting down"),
         other @ (StoreError::Unreadable(_) | StoreError::Seal { .. }) => {
             tracing::error!(error = &other as &dyn std::error::Error, "encryption at rest");

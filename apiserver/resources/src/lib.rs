@@ -7,3 +7,26 @@ pub mod catalogue;
 pub mod conversion;
 pub mod custom;
 pub mod definitions;
+
+use coracle_store::{Store, StoreError};
+use std::sync::Arc;
+
+/// What is served, and its present state. Cloning shares it.
+#[derive(Clone)]
+pub struct Resources {
+    pub cache: Arc<cache::Cache>,
+    pub catalogue: Arc<catalogue::Catalogue>,
+}
+
+impl Resources {
+    /// Loads the present state and follows the store until it closes.
+    ///
+    /// # Errors
+    /// What the store says when it is read.
+    pub async fn load(store: Arc<dyn Store>) -> Result<Self, StoreError> {
+        let catalogue = Arc::new(catalogue::Catalogue::default());
+        let cache = cache::Cache::start(store, catalogue.clone()).await?;
+        catalogue.read_from(&cache);
+        Ok(Self { cache, catalogue })
+    }
+}

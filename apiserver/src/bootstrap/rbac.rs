@@ -45,9 +45,12 @@ B kubeadm:node-autoapprove-bootstrap system:certificates.k8s.io:certificatesigni
 B kubeadm:node-autoapprove-certificate-rotation system:certificates.k8s.io:certificatesigningrequests:selfnodeclient g:system:nodes
 R kube-public/kubeadm:bootstrap-signer-clusterinfo
  get|-|configmaps|cluster-info
+R kube-public/coracle:cluster-info
+ get,list,watch|-|configmaps|cluster-info
+N kube-public/coracle:cluster-info Role/coracle:cluster-info g:system:nodes
 N kube-public/kubeadm:bootstrap-signer-clusterinfo Role/kubeadm:bootstrap-signer-clusterinfo u:system:anonymous
 R kube-system/kube-proxy
- get,list,watch|-|configmaps|kube-proxy
+ get,list,watch|-|configmaps|kube-proxy,coredns
 N kube-system/kube-proxy Role/kube-proxy u:system:kube-proxy
 R kube-system/kubeadm:kubelet-config
  get,list,watch|-|configmaps|kubelet-config

@@ -101,7 +101,7 @@ fn every_default_role_is_there() {
     assert_eq!(roles.len(), 69 + 7, "the table's and Coracle's own");
     assert_eq!(names("clusterrolebindings.rbac.authorization.k8s.io", "").len(), 50 + 11);
     assert_eq!(names("roles.rbac.authorization.k8s.io", "kube-system").len(), 6 + 3);
-    assert_eq!(names("rolebindings.rbac.authorization.k8s.io", "kube-public").len(), 2);
+    assert_eq!(names("rolebindings.rbac.authorization.k8s.io", "kube-public").len(), 3);
 }
 
 #[test]
@@ -360,7 +360,8 @@ fn users_changes_stay_but_the_servers_address_follows() {
 async fn the_registry_takes_it_all_once() {
     use crate::{admission, registry::Registry, server, store::MemoryStore};
     let store = MemoryStore::new();
-    let cache = server::load_cache(store.clone()).await.unwrap();
+    let resources = server::load_resources(store.clone()).await.unwrap();
+    let cache = resources.cache;
     let authorizer = Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
     let admission = admission::Chain::new(
         cache.clone(),
@@ -370,6 +371,7 @@ async fn the_registry_takes_it_all_once() {
     let registry = Registry {
         store,
         cache: cache.clone(),
+        catalogue: resources.catalogue,
         admission: Arc::new(admission.guard_escalation(authorizer)),
         clock: Arc::new(jiff::Timestamp::now),
     };

@@ -13,6 +13,7 @@ use super::{
     Unreadable, Value,
 };
 use crate::encryption::{MARK, OpenError, Rules, metrics, path};
+use crate::etcd::form::from_etcd;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
@@ -93,7 +94,7 @@ impl Shared {
         let sealed = stored.value.peek();
         let opened = chain.open_waiting(&sealed, &path(&stored.key)).await;
         metrics::opened(&stored.key, &sealed, opened.as_ref().err());
-        opened.map(|opened| opened.value.into())
+        opened.map(|opened| plain(opened.value))
     }
 
     /// As [`open_waiting`](Self::open_waiting), with what is known already.
@@ -108,7 +109,7 @@ impl Shared {
         }
         let opened = chain.open(&sealed, &path(key));
         metrics::opened(key, &sealed, opened.as_ref().err());
-        opened.map(|opened| opened.value.into())
+        opened.map(|opened| plain(opened.value))
     }
 
     fn note(&self, key: &Arc<str>, error: OpenError) -> StoreError {
@@ -179,6 +180,11 @@ impl Shared {
     }
 }
 
+/// What another API server encrypted may be protobuf.
+fn plain(opened: Bytes) -> Value {
+    if opened.starts_with(b"k8s\0") { from_etcd(&opened).into() } else { opened.into() }
+}
+
 /// Forgets what was in flight when a commit has ended, however it did.
 struct InFlight<'a>(&'a Shared, Vec<Bytes>);
 
@@ -204,6 +210,10 @@ impl Store for Encrypting {
 
     fn outdated(&self) -> Revision {
         self.inner.outdated()
+    }
+
+    async fn sync(&self) -> Result<Revision, StoreError> {
+        self.inner.sync().await
     }
 
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {

@@ -1,10 +1,9 @@
 //! The commits that watches and lists at older revisions can still be answered from.
 
+use super::item::{Item, Present};
 use super::{Change, Commit, Revision};
 use imbl::OrdMap;
 use std::{collections::VecDeque, sync::Arc, time::Duration, time::Instant};
-
-use super::keyspace::{Item, Present};
 
 /// How much history is kept; whichever limit is reached first.
 ///

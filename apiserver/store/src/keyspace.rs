@@ -5,41 +5,14 @@
 //! few instructions that take a reference to the persistent map.
 
 use super::history::{History, Limits, rewind};
+use super::item::{Item, Present};
 use super::{
     Change, Commit, Follower, Guard, KeyValue, Listing, Op, Packer, Range, Revision, StoreError, Txn, Value,
 };
 use bytes::Bytes;
-use imbl::OrdMap;
 use parking_lot::{Mutex, RwLock};
 use std::{ops::Bound, sync::Arc, time::Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-
-pub(super) type Present = OrdMap<Arc<str>, Item>;
-
-/// A value with its revisions, shared with every reader.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Item {
-    pub value: Value,
-    pub created: Revision,
-    pub modified: Revision,
-}
-
-impl Item {
-    pub fn with_key(&self, key: &Arc<str>) -> KeyValue {
-        KeyValue {
-            key: key.clone(),
-            value: self.value.clone(),
-            created: self.created,
-            modified: self.modified,
-        }
-    }
-}
-
-impl From<&KeyValue> for Item {
-    fn from(kv: &KeyValue) -> Self {
-        Self { value: kv.value.clone(), created: kv.created, modified: kv.modified }
-    }
-}
 
 struct Watcher {
     prefix: String,
@@ -224,6 +197,41 @@ impl KeySpace {
         state.history.trim(&self.limits, now);
     }
 
+    /// Shows what somebody else has committed, in the order of revisions; those that are known already are passed over. One
+    /// without changes moves the revision alone. There must be no other writer.
+    pub fn absorb(&self, commits: impl Iterator<Item = (Revision, Vec<Absorbed>)>) {
+        let mut draft = self.draft();
+        let before = draft.revision;
+        let mut newest = before;
+        for (revision, changes) in commits {
+            if revision <= newest {
+                continue;
+            }
+            draft.absorb(revision, changes);
+            newest = revision;
+        }
+        if newest == before {
+            return;
+        }
+        let is_told = draft.commits.last().is_some_and(|(commit, _)| commit.revision == newest);
+        self.publish(draft);
+        if !is_told && newest > self.revision() {
+            self.advance(newest);
+        } else if !is_told {
+            self.tell_revision(newest);
+        }
+    }
+
+    fn advance(&self, newest: Revision) {
+        self.state.write().revision = newest;
+        self.tell_revision(newest);
+    }
+
+    fn tell_revision(&self, newest: Revision) {
+        let nothing = [Arc::new(Commit { revision: newest, changes: Vec::new() })];
+        self.followers.lock().retain_mut(|follower| follower(&nothing));
+    }
+
     /// Ends every watch and refuses everything from now on; says whether it was open.
     pub fn close(&self) -> bool {
         let was_open = {
@@ -278,6 +286,12 @@ fn bounds(range: &Range) -> (Bound<&str>, Bound<&str>) {
     (start, Bound::Unbounded)
 }
 
+/// What a commit of somebody else did to a key: the revision of its creation and its value, or nothing if it was deleted.
+pub(super) struct Absorbed {
+    pub key: Arc<str>,
+    pub put: Option<(Revision, Value)>,
+}
+
 /// Transactions that nobody sees yet, one upon the other.
 pub(super) struct Draft {
     pub present: Present,
@@ -305,6 +319,26 @@ impl Draft {
         let commit = Arc::new(Commit { revision, changes });
         self.commits.push((commit.clone(), journaled));
         Ok(Some(commit))
+    }
+
+    fn absorb(&mut self, revision: Revision, absorbed: Vec<Absorbed>) {
+        let mut changes = Vec::with_capacity(absorbed.len());
+        for Absorbed { key, put } in absorbed {
+            // An object keeps one key for life.
+            let key = self.present.get_key_value(&*key).map_or(key, |(known, _)| known.clone());
+            let (value, before) = match put {
+                Some((created, value)) => {
+                    let item = Item { value: value.clone(), created, modified: revision };
+                    (Some(value), self.present.insert(key.clone(), item))
+                }
+                None => (None, self.present.remove(&*key)),
+            };
+            record(&key, value.as_ref(), before, revision, &mut changes);
+        }
+        self.revision = revision;
+        if !changes.is_empty() {
+            self.commits.push((Arc::new(Commit { revision, changes }), true));
+        }
     }
 
     fn check(&self, guard: &Guard) -> Result<(), StoreError> {

@@ -6,7 +6,9 @@
 
 mod encrypting;
 pub mod encryption;
+pub mod etcd;
 mod history;
+mod item;
 mod keyspace;
 pub mod memory;
 pub mod metrics;
@@ -18,6 +20,7 @@ mod value;
 
 pub use self::sled::SledStore;
 pub use encrypting::Encrypting;
+pub use etcd::{EtcdOptions, EtcdStore};
 pub use history::Limits;
 pub use memory::MemoryStore;
 pub use pack::Packer;
@@ -132,6 +135,15 @@ pub enum StoreError {
     ReadOnly(String),
     #[error("the store is closed")]
     Closed,
+    /// A server of the store is away, or refuses: nothing was changed.
+    #[error("the store is away: {0}")]
+    Unavailable(String),
+    /// A write was sent, and nobody knows whether it was done.
+    #[error("whether it was written is unknown: {0}")]
+    Unknown(String),
+    /// More than the store takes in one transaction; nothing was changed.
+    #[error("the store takes no transaction of this size: {0}")]
+    TooLarge(String),
     #[error("store {path}")]
     Io {
         path: String,
@@ -177,6 +189,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Revisions before it are too old to be asked for, even where [`range`](Self::range) could tell.
     fn outdated(&self) -> Revision;
+
+    /// Waits until everything that was acknowledged anywhere before the call is visible here: several servers may share a
+    /// store. Returned is a revision that is visible.
+    async fn sync(&self) -> Result<Revision, StoreError> {
+        Ok(self.revision())
+    }
 
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError>;
 

@@ -1,7 +1,8 @@
 //! The backend of throw-away clusters: nothing outlives the process.
 
 use super::history::{History, Limits};
-use super::keyspace::{KeySpace, Present};
+use super::item::Present;
+use super::keyspace::KeySpace;
 use super::{Commit, Follower, KeyValue, Listing, Packer, Range, Revision, Store, StoreError, Txn};
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -1,10 +1,14 @@
 //! APIServices: which server answers for a group and version.
 
 use super::value::*;
-use super::{Column, Env, Strategy, copy_field, rules, table};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, StatusStrategy, TableConvertor, UpdateStrategy, copy_field,
+    rules, table,
+};
 use crate::Facts;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coracle_api::meta::NameRule;
 use coracle_api::{FieldError, Object, meta, validation};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -25,9 +29,19 @@ fn is_local(object: &Object) -> bool {
     !has(object, "spec.service")
 }
 
-impl Strategy for ApiServices {
+impl ResourceFacts for ApiServices {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: false }
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for ApiServices {
+    fn name_rule(&self) -> NameRule {
+        NameRule::VersionAndGroup
     }
 
     fn defaults(&self, object: &mut Object) {
@@ -41,10 +55,6 @@ impl Strategy for ApiServices {
         let conditions =
             if is_local(object) { json!({ "conditions": [local_condition(env.now)] }) } else { json!({}) };
         set(object, "status", conditions);
-    }
-
-    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
-        copy_field(new, old, "status");
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -64,6 +74,12 @@ impl Strategy for ApiServices {
         priority(spec, "versionPriority", VERSION_PRIORITY_MAX, errors);
         service(spec, &path, errors);
     }
+}
+
+impl UpdateStrategy for ApiServices {
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "status");
+    }
 
     fn validate_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let (group, version) = (str_at(new, "spec.group"), str_at(new, "spec.version"));
@@ -72,6 +88,12 @@ impl Strategy for ApiServices {
         }
     }
 
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+}
+
+impl StatusStrategy for ApiServices {
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let path = Path::root("status").field("conditions");
         for (i, condition) in list_at(new, "status.conditions").iter().enumerate() {
@@ -79,15 +101,9 @@ impl Strategy for ApiServices {
             rules::one_of(condition, "status", known, &path.index(i), &mut Errors(errors));
         }
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
-    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
-        false
-    }
-
+impl TableConvertor for ApiServices {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -120,6 +136,8 @@ impl Strategy for ApiServices {
         vec![name(object).into(), service.into(), available.into(), table::age(object, now)]
     }
 }
+
+crate::usual!(ApiServices: DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 fn priority(spec: &Value, field: &str, max: i64, errors: &mut Errors) {
     let value = i64_at(spec, field).unwrap_or(0);

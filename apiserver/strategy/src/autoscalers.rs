@@ -4,7 +4,9 @@
 mod validate;
 
 use super::value::*;
-use super::{Column, Env, Strategy, rules, table};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, StatusStrategy, TableConvertor, UpdateStrategy, rules, table,
+};
 use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
@@ -27,11 +29,17 @@ const COLUMNS: &[Column] = &[
     table::AGE,
 ];
 
-impl Strategy for HorizontalPodAutoscalers {
+impl ResourceFacts for HorizontalPodAutoscalers {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
 
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for HorizontalPodAutoscalers {
     fn defaults(&self, object: &mut Object) {
         let Some(spec) = object_at(object, "spec") else { return };
         default(spec, "minReplicas", 1);
@@ -56,27 +64,29 @@ impl Strategy for HorizontalPodAutoscalers {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         check(object, false, &mut Errors(errors));
     }
+}
 
+impl UpdateStrategy for HorizontalPodAutoscalers {
     /// One that names no group already may go on doing so.
     fn validate_changed(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let version = str_at(old, "spec.scaleTargetRef.apiVersion");
         check(new, !validate::has_group(version), &mut Errors(errors));
     }
 
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+}
+
+impl StatusStrategy for HorizontalPodAutoscalers {
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         for field in ["currentReplicas", "desiredReplicas"] {
             rules::non_negative_at(&new["status"], field, &Path::root("status"), &mut Errors(errors));
         }
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
-    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
-        false
-    }
-
+impl TableConvertor for HorizontalPodAutoscalers {
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
@@ -97,6 +107,8 @@ impl Strategy for HorizontalPodAutoscalers {
         ]
     }
 }
+
+crate::usual!(HorizontalPodAutoscalers: DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 fn check(object: &Object, any_version: bool, errors: &mut Errors) {
     let (spec, path) = (&object["spec"], Path::root("spec"));

@@ -1,11 +1,14 @@
 //! PersistentVolumeClaims.
 
+use super::claim_spec::{access_modes, class, spec};
 use super::pods::validate::{resources, update as pods};
 use super::value::*;
-use super::volumes::access_modes;
-use super::{Column, Env, Strategy, copy_field, rules, table, volume_warnings};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, StatusStrategy, TableConvertor, UpdateStrategy, copy_field,
+    rules, table, volume_warnings,
+};
 use crate::Facts;
-use coracle_api::storage::{OLD_CLASS, class_named_by};
+use coracle_api::storage::OLD_CLASS;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -34,11 +37,17 @@ const COLUMNS: &[Column] = &[
     table::wide("VolumeMode", "File system or block device"),
 ];
 
-impl Strategy for PersistentVolumeClaims {
+impl ResourceFacts for PersistentVolumeClaims {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: true, unconditional_update: true }
     }
 
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for PersistentVolumeClaims {
     fn defaults(&self, object: &mut Object) {
         defaults(object);
     }
@@ -56,6 +65,12 @@ impl Strategy for PersistentVolumeClaims {
         }
     }
 
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        spec(&object["spec"], &Path::root("spec"), &mut Errors(errors));
+    }
+}
+
+impl UpdateStrategy for PersistentVolumeClaims {
     fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
         copy_field(new, old, "status");
         if let Some(spec) = at_mut(new, "spec") {
@@ -63,26 +78,22 @@ impl Strategy for PersistentVolumeClaims {
         }
     }
 
-    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        spec(&object["spec"], &Path::root("spec"), &mut Errors(errors));
-    }
-
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         update(new, old, &mut Errors(errors));
-    }
-
-    fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        status(new, &mut Errors(errors));
-    }
-
-    fn has_status(&self) -> bool {
-        true
     }
 
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+}
 
+impl StatusStrategy for PersistentVolumeClaims {
+    fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        status(new, &mut Errors(errors));
+    }
+}
+
+impl TableConvertor for PersistentVolumeClaims {
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
@@ -109,57 +120,7 @@ impl Strategy for PersistentVolumeClaims {
     }
 }
 
-/// The class, which an old annotation may name.
-pub fn class(object: &Object) -> &str {
-    class_named_by(object).unwrap_or_default()
-}
-
-/// Also for the claims of ephemeral volumes.
-pub fn spec(spec: &Value, path: &Path, errors: &mut Errors) {
-    modes(spec, "at least 1 access mode is required", path, errors);
-    let storage = path.field("resources").key("storage");
-    match at(spec, "resources.requests").get("storage") {
-        None => errors.required(&storage, ""),
-        Some(quantity) => rules::positive(quantity, &storage, errors),
-    }
-    for field in ["storageClassName", "volumeAttributesClassName"] {
-        let class = str_at(spec, field);
-        if !class.is_empty() {
-            rules::subdomain(class, &path.field(field), errors);
-        }
-    }
-    sources(spec, path, errors);
-    rules::one_of_if_there(spec, "volumeMode", &["Block", "Filesystem"], path, errors);
-    rules::label_selector(at(spec, "selector"), &path.field("selector"), errors);
-}
-
-/// Where the volume's content comes from, said in the old way, the new way, or both alike.
-fn sources(spec: &Value, path: &Path, errors: &mut Errors) {
-    for field in ["dataSource", "dataSourceRef"] {
-        let (source, here) = (at(spec, field), path.field(field));
-        if source.is_null() {
-            continue;
-        }
-        for needed in ["name", "kind"] {
-            if str_at(source, needed).is_empty() {
-                errors.required(&here.field(needed), "");
-            }
-        }
-        match str_at(source, "apiGroup") {
-            "" if str_at(source, "kind") != "PersistentVolumeClaim" => {
-                let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-                errors.invalid(&here, str_at(source, "kind"), detail);
-            }
-            "" => {}
-            group => rules::subdomain(group, &here.field("apiGroup"), errors),
-        }
-    }
-    let (old, new) = (at(spec, "dataSource"), at(spec, "dataSourceRef"));
-    let differ = ["apiGroup", "kind", "name"].iter().any(|field| at(old, field) != at(new, field));
-    if !old.is_null() && !new.is_null() && differ {
-        errors.invalid(path, path.field("dataSource").to_string(), "must match dataSourceRef");
-    }
-}
+crate::usual!(PersistentVolumeClaims: DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 /// What upstream drops of a new claim: sources in other namespaces are behind a gate that is off, and the old field takes
 /// only claims and snapshots.
@@ -210,21 +171,6 @@ fn status(claim: &Object, errors: &mut Errors) {
         if !STATES.contains(&state.as_str().unwrap_or_default()) {
             errors.not_supported(&here, resource, STATES);
         }
-    }
-}
-
-/// The access modes of a claim or a volume; `none` is said where there is none.
-pub fn modes(spec: &Value, none: &str, path: &Path, errors: &mut Errors) {
-    const SUPPORTED: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-    let (modes, path) = (list_at(spec, "accessModes"), path.field("accessModes"));
-    if modes.is_empty() {
-        errors.required(&path, none);
-    }
-    for mode in strings_at(spec, "accessModes").filter(|m| !SUPPORTED.contains(m)) {
-        errors.not_supported(&path, mode, SUPPORTED);
-    }
-    if modes.len() > 1 && modes.iter().any(|m| m == "ReadWriteOncePod") {
-        errors.forbidden(&path, "may not use ReadWriteOncePod with other access modes");
     }
 }
 

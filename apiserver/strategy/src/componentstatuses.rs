@@ -1,7 +1,7 @@
 //! How they are shown; what they are, [`crate::http`] knows.
 
 use super::value::*;
-use super::{Column, Strategy, table};
+use super::{Column, ResourceFacts, TableConvertor, table};
 use crate::Facts;
 use coracle_api::Object;
 use jiff::Timestamp;
@@ -9,11 +9,13 @@ use serde_json::Value;
 
 pub struct ComponentStatuses;
 
-impl Strategy for ComponentStatuses {
+impl ResourceFacts for ComponentStatuses {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
+}
 
+impl TableConvertor for ComponentStatuses {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -36,3 +38,5 @@ impl Strategy for ComponentStatuses {
         vec![name(object).into(), status.into(), text("message").into(), text("error").into()]
     }
 }
+
+crate::usual!(ComponentStatuses: CreateStrategy, UpdateStrategy, StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);

@@ -2,7 +2,7 @@
 
 use super::table;
 use super::value::*;
-use super::{Column, Env, Strategy, rules};
+use super::{Column, CreateStrategy, Env, ResourceFacts, TableConvertor, UpdateStrategy, rules};
 use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
@@ -13,11 +13,13 @@ pub struct ConfigMaps;
 /// Bytes of all values of one ConfigMap or Secret, upstream's limit.
 pub const MAX_BYTES: usize = 1024 * 1024;
 
-impl Strategy for ConfigMaps {
+impl ResourceFacts for ConfigMaps {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
+}
 
+impl CreateStrategy for ConfigMaps {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
     }
@@ -42,7 +44,9 @@ impl Strategy for ConfigMaps {
             errors.too_long(&Path::root("[]"), MAX_BYTES);
         }
     }
+}
 
+impl UpdateStrategy for ConfigMaps {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         frozen(new, old, &["data", "binaryData"], &mut Errors(errors));
     }
@@ -50,7 +54,9 @@ impl Strategy for ConfigMaps {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+}
 
+impl TableConvertor for ConfigMaps {
     fn columns(&self) -> &'static [Column] {
         const { &[table::NAME, table::string("Data", "Number of entries"), table::AGE] }
     }
@@ -60,6 +66,8 @@ impl Strategy for ConfigMaps {
         vec![name(object).into(), count.into(), table::age(object, now)]
     }
 }
+
+crate::usual!(ConfigMaps: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 /// Bytes that a base64 text stands for.
 pub fn decoded_len(text: &str) -> usize {

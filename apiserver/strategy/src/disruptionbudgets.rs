@@ -1,8 +1,11 @@
 //! PodDisruptionBudgets.
 
 use super::value::*;
-use super::{Column, Env, Strategy, conditions, rules, table};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, StatusStrategy, TableConvertor, conditions, rules, table,
+};
 use crate::Facts;
+use coracle_api::meta::NameRule;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -11,9 +14,19 @@ pub struct PodDisruptionBudgets;
 
 const COUNTS: [&str; 4] = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
 
-impl Strategy for PodDisruptionBudgets {
+impl ResourceFacts for PodDisruptionBudgets {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: false }
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for PodDisruptionBudgets {
+    fn name_rule(&self) -> NameRule {
+        NameRule::Last
     }
 
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
@@ -36,7 +49,9 @@ impl Strategy for PodDisruptionBudgets {
         let policies = &["AlwaysAllow", "IfHealthyBudget"];
         rules::one_of_if_set(spec, "unhealthyPodEvictionPolicy", policies, &path, errors);
     }
+}
 
+impl StatusStrategy for PodDisruptionBudgets {
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let (errors, path) = (&mut Errors(errors), Path::root("status"));
         conditions::check(list_at(new, "status.conditions"), &path.field("conditions"), errors);
@@ -44,11 +59,9 @@ impl Strategy for PodDisruptionBudgets {
             rules::non_negative_at(&new["status"], field, &path, errors);
         }
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
+impl TableConvertor for PodDisruptionBudgets {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -75,6 +88,8 @@ impl Strategy for PodDisruptionBudgets {
         ]
     }
 }
+
+crate::usual!(PodDisruptionBudgets: UpdateStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,10 @@
 //! Endpoints and EndpointSlices.
 
 use super::value::*;
-use super::{Column, Env, Strategy, rules, table};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, SelectableFields, TableConvertor, UpdateStrategy, rules,
+    table,
+};
 use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
@@ -20,11 +23,13 @@ const MAX_HINTS: usize = 8;
 /// Entries that a cell shows before it says how many more there are.
 const SHOWN: usize = 3;
 
-impl Strategy for Endpoints {
+impl ResourceFacts for Endpoints {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
+}
 
+impl CreateStrategy for Endpoints {
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
         let mut found = Vec::new();
         for (i, subset) in list_at(new, "subsets").iter().enumerate() {
@@ -78,7 +83,9 @@ impl Strategy for Endpoints {
             }
         }
     }
+}
 
+impl UpdateStrategy for Endpoints {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
@@ -86,7 +93,9 @@ impl Strategy for Endpoints {
     fn create_on_update(&self) -> bool {
         true
     }
+}
 
+impl TableConvertor for Endpoints {
     fn columns(&self) -> &'static [Column] {
         const { &[table::NAME, table::string("Endpoints", "Addresses and ports that take traffic"), table::AGE] }
     }
@@ -109,6 +118,8 @@ impl Strategy for Endpoints {
         vec![name(object).into(), cell.into(), table::age(object, now)]
     }
 }
+
+crate::usual!(Endpoints: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 fn named_address(address: &Value, path: &Path, errors: &mut Errors) {
     let ip = str_at(address, "ip");
@@ -145,11 +156,13 @@ fn first_few(all: &[String]) -> String {
     }
 }
 
-impl Strategy for EndpointSlices {
+impl ResourceFacts for EndpointSlices {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
+}
 
+impl CreateStrategy for EndpointSlices {
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
         if str_at(new, "addressType") == "FQDN" {
             return vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()];
@@ -193,7 +206,9 @@ impl Strategy for EndpointSlices {
             }
         }
     }
+}
 
+impl UpdateStrategy for EndpointSlices {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         rules::immutable(new, old, &["addressType"], &mut Errors(errors));
     }
@@ -204,7 +219,9 @@ impl Strategy for EndpointSlices {
         ["addressType", "endpoints", "ports"].iter().any(|f| at(new, f) != at(old, f))
             || labels(new) != labels(old)
     }
+}
 
+impl TableConvertor for EndpointSlices {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -235,11 +252,15 @@ impl Strategy for EndpointSlices {
             table::age(object, now),
         ]
     }
+}
 
+impl SelectableFields for EndpointSlices {
     fn fields(&self, _object: &Object) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 }
+
+crate::usual!(EndpointSlices: StatusStrategy, DeleteStrategy, TransactionStrategy, ResetFieldsStrategy);
 
 fn at_most(count: usize, limit: usize, path: &Path, errors: &mut Errors) {
     if count > limit {

@@ -2,7 +2,10 @@
 //! here (`involvedObject` and `regarding`, ...), so that either form will do.
 
 use super::value::*;
-use super::{Column, Env, Strategy, human, rules, table};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, SelectableFields, TableConvertor, UpdateStrategy, human,
+    rules, table,
+};
 use crate::{Facts, FieldLabels};
 use coracle_api::{FieldError, Object};
 use coracle_store::Durability;
@@ -24,11 +27,75 @@ const COLUMNS: &[Column] = &[
     Column { priority: 1, ..table::NAME },
 ];
 
-impl Strategy for Events {
+impl ResourceFacts for Events {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
 
+    fn durability(&self, _new: Option<&Object>, _old: Option<&Object>) -> Durability {
+        Durability::Batched
+    }
+}
+
+impl CreateStrategy for Events {
+    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+        remove(object, "metadata.generation");
+    }
+
+    fn validate(&self, object: &Object, env: &Env, errors: &mut Vec<FieldError>) {
+        let errors = &mut Errors(errors);
+        about_own_namespace(object, errors);
+        if has(object, "eventTime") {
+            reported(object, is_new_api(env), errors);
+        }
+    }
+
+    fn validate_create(&self, object: &Object, env: &Env, errors: &mut Vec<FieldError>) {
+        if is_new_api(env) {
+            of_the_new_api(object, &mut Errors(errors));
+        }
+    }
+}
+
+impl UpdateStrategy for Events {
+    fn validate_update(&self, new: &Object, old: &Object, env: &Env, errors: &mut Vec<FieldError>) {
+        if is_new_api(env) {
+            only_the_series_goes_on(new, old, &mut Errors(errors));
+        }
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+
+    fn create_on_update(&self) -> bool {
+        true
+    }
+}
+
+impl TableConvertor for Events {
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        let seen = Seen::of(object, now);
+        vec![
+            seen.last.into(),
+            str_at(object, "type").into(),
+            str_at(object, "reason").into(),
+            target(about(object)).into(),
+            str_at(about(object), "fieldPath").into(),
+            source(object).into(),
+            either(object, "message", "note").trim().into(),
+            seen.first.into(),
+            seen.count.into(),
+            name(object).into(),
+        ]
+    }
+}
+
+impl SelectableFields for Events {
     fn field_labels(&self, group: &str) -> FieldLabels {
         let names: &[&str] = match group {
             "" => &[
@@ -60,58 +127,6 @@ impl Strategy for Events {
         FieldLabels { names, ..FieldLabels::CORE }
     }
 
-    fn prepare_create(&self, object: &mut Object, _env: &Env) {
-        remove(object, "metadata.generation");
-    }
-
-    fn validate(&self, object: &Object, env: &Env, errors: &mut Vec<FieldError>) {
-        let errors = &mut Errors(errors);
-        about_own_namespace(object, errors);
-        if has(object, "eventTime") {
-            reported(object, is_new_api(env), errors);
-        }
-    }
-
-    fn validate_create(&self, object: &Object, env: &Env, errors: &mut Vec<FieldError>) {
-        if is_new_api(env) {
-            of_the_new_api(object, &mut Errors(errors));
-        }
-    }
-
-    fn validate_update(&self, new: &Object, old: &Object, env: &Env, errors: &mut Vec<FieldError>) {
-        if is_new_api(env) {
-            only_the_series_goes_on(new, old, &mut Errors(errors));
-        }
-    }
-
-    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
-        false
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        COLUMNS
-    }
-
-    fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
-        let seen = Seen::of(object, now);
-        vec![
-            seen.last.into(),
-            str_at(object, "type").into(),
-            str_at(object, "reason").into(),
-            target(about(object)).into(),
-            str_at(about(object), "fieldPath").into(),
-            source(object).into(),
-            either(object, "message", "note").trim().into(),
-            seen.first.into(),
-            seen.count.into(),
-            name(object).into(),
-        ]
-    }
-
     fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
         const ABOUT: &[(&str, &str, &str)] = &[
             ("involvedObject.kind", "regarding.kind", "kind"),
@@ -138,11 +153,9 @@ impl Strategy for Events {
         }
         fields
     }
-
-    fn durability(&self, _new: Option<&Object>, _old: Option<&Object>) -> Durability {
-        Durability::Batched
-    }
 }
+
+crate::usual!(Events: StatusStrategy, DeleteStrategy, TransactionStrategy, ResetFieldsStrategy);
 
 fn is_new_api(env: &Env) -> bool {
     env.group == "events.k8s.io"

@@ -1,7 +1,7 @@
 //! Leases.
 
 use super::value::*;
-use super::{Column, Env, Strategy, rules, table};
+use super::{Column, CreateStrategy, Env, ResourceFacts, TableConvertor, UpdateStrategy, rules, table};
 use crate::Facts;
 use coracle_api::{FieldError, Object};
 use coracle_store::Durability;
@@ -16,18 +16,22 @@ const HEARTBEATS: &str = "kube-node-lease";
 /// How a holder is chosen among candidates; the one way that Kubernetes defines.
 const STRATEGY: &str = "OldestEmulationVersion";
 
-impl Strategy for Leases {
+impl ResourceFacts for Leases {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: false }
     }
 
+    /// Other Leases elect leaders, and mutual exclusion must survive a crash.
+    fn durability(&self, new: Option<&Object>, old: Option<&Object>) -> Durability {
+        let heartbeat = new.or(old).is_some_and(|lease| namespace(lease) == HEARTBEATS);
+        if heartbeat { Durability::Volatile } else { Durability::Synced }
+    }
+}
+
+impl CreateStrategy for Leases {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
         drop_election(object, None);
-    }
-
-    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
-        drop_election(new, Some(old));
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -52,6 +56,12 @@ impl Strategy for Leases {
             errors.forbidden(&path.field("preferredHolder"), detail);
         }
     }
+}
+
+impl UpdateStrategy for Leases {
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        drop_election(new, Some(old));
+    }
 
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
@@ -60,7 +70,9 @@ impl Strategy for Leases {
     fn create_on_update(&self) -> bool {
         true
     }
+}
 
+impl TableConvertor for Leases {
     fn columns(&self) -> &'static [Column] {
         const { &[table::NAME, table::string("Holder", "Who holds the lease"), table::AGE] }
     }
@@ -68,13 +80,9 @@ impl Strategy for Leases {
     fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
         vec![name(object).into(), str_at(object, "spec.holderIdentity").into(), table::age(object, now)]
     }
-
-    /// Other Leases elect leaders, and mutual exclusion must survive a crash.
-    fn durability(&self, new: Option<&Object>, old: Option<&Object>) -> Durability {
-        let heartbeat = new.or(old).is_some_and(|lease| namespace(lease) == HEARTBEATS);
-        if heartbeat { Durability::Volatile } else { Durability::Synced }
-    }
 }
+
+crate::usual!(Leases: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 /// Coordinated leader election is off, as in upstream by default: what asks for it is not kept, unless it is there.
 fn drop_election(new: &mut Object, old: Option<&Object>) {

@@ -2,21 +2,31 @@
 
 use super::table;
 use super::value::*;
-use super::{Column, Env, Strategy, copy_field, rules};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, SelectableFields, StatusStrategy, TableConvertor,
+    UpdateStrategy, copy_field, rules,
+};
 use crate::{Facts, FieldLabels};
+use coracle_api::meta::NameRule;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 pub struct Namespaces;
 
-impl Strategy for Namespaces {
+impl ResourceFacts for Namespaces {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
 
-    fn field_labels(&self, _group: &str) -> FieldLabels {
-        FieldLabels { names: &["status.phase"], ..FieldLabels::CORE }
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for Namespaces {
+    fn name_rule(&self) -> NameRule {
+        NameRule::Dns1123Label
     }
 
     /// The label by which selectors find a namespace by name (KEP-2161).
@@ -40,12 +50,6 @@ impl Strategy for Namespaces {
         }
     }
 
-    /// Only the `finalize` subresource changes `spec.finalizers`.
-    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
-        copy_field(new, old, "spec");
-        copy_field(new, old, "status");
-    }
-
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         for (i, finalizer) in strings_at(object, "spec.finalizers").enumerate() {
@@ -60,7 +64,21 @@ impl Strategy for Namespaces {
             }
         }
     }
+}
 
+impl UpdateStrategy for Namespaces {
+    /// Only the `finalize` subresource changes `spec.finalizers`.
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "spec");
+        copy_field(new, old, "status");
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+}
+
+impl StatusStrategy for Namespaces {
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let phase = str_at(new, "status.phase");
         let path = Path::root("status").field("Phase");
@@ -75,15 +93,9 @@ impl Strategy for Namespaces {
             }
         }
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
-    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
-        false
-    }
-
+impl TableConvertor for Namespaces {
     fn columns(&self) -> &'static [Column] {
         const { &[table::NAME, table::string("Status", "Phase of the namespace"), table::AGE] }
     }
@@ -91,8 +103,16 @@ impl Strategy for Namespaces {
     fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
         vec![name(object).into(), str_at(object, "status.phase").into(), table::age(object, now)]
     }
+}
+
+impl SelectableFields for Namespaces {
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["status.phase"], ..FieldLabels::CORE }
+    }
 
     fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
         vec![("name", name(object).to_owned()), ("status.phase", str_at(object, "status.phase").to_owned())]
     }
 }
+
+crate::usual!(Namespaces: DeleteStrategy, TransactionStrategy, ResetFieldsStrategy);

@@ -3,7 +3,10 @@
 use super::pods::validate::resources;
 use super::table::{self, cell_or_none};
 use super::value::*;
-use super::{Column, Env, Strategy, copy_field, rules};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, SelectableFields, StatusStrategy, TableConvertor,
+    UpdateStrategy, copy_field, rules,
+};
 use crate::{Facts, FieldLabels};
 use coracle_api::{FieldError, Object};
 use coracle_store::Durability;
@@ -26,15 +29,24 @@ const COLUMNS: &[Column] = &[
     table::wide("Container-Runtime", "Container runtime and its version"),
 ];
 
-impl Strategy for Nodes {
+impl ResourceFacts for Nodes {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
 
-    fn field_labels(&self, _group: &str) -> FieldLabels {
-        FieldLabels { names: &["spec.unschedulable"], ..FieldLabels::CORE }
+    fn has_status(&self) -> bool {
+        true
     }
 
+    fn durability(&self, new: Option<&Object>, old: Option<&Object>) -> Durability {
+        match (new, old) {
+            (Some(new), Some(old)) if is_heartbeat(new, old) => Durability::Volatile,
+            _ => Durability::Synced,
+        }
+    }
+}
+
+impl CreateStrategy for Nodes {
     fn defaults(&self, object: &mut Object) {
         object_at(object, "spec");
         if let Some(status) = at_mut(object, "status")
@@ -51,16 +63,18 @@ impl Strategy for Nodes {
         remove(object, "metadata.generation");
     }
 
-    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
-        copy_field(new, old, "status");
-    }
-
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
         // Upstream calls it so.
         taints(list_at(object, "spec.taints"), &Path::root("metadata").field("taints"), errors);
         pod_ranges(object, &path, errors);
+    }
+}
+
+impl UpdateStrategy for Nodes {
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "status");
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -80,18 +94,18 @@ impl Strategy for Nodes {
         }
     }
 
-    fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        amounts(new, &mut Errors(errors));
-    }
-
-    fn has_status(&self) -> bool {
-        true
-    }
-
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+}
 
+impl StatusStrategy for Nodes {
+    fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        amounts(new, &mut Errors(errors));
+    }
+}
+
+impl TableConvertor for Nodes {
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
@@ -114,18 +128,19 @@ impl Strategy for Nodes {
             unknown("status.nodeInfo.containerRuntimeVersion"),
         ]
     }
+}
+
+impl SelectableFields for Nodes {
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["spec.unschedulable"], ..FieldLabels::CORE }
+    }
 
     fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
         vec![("spec.unschedulable", bool_at(object, "spec.unschedulable").to_string())]
     }
-
-    fn durability(&self, new: Option<&Object>, old: Option<&Object>) -> Durability {
-        match (new, old) {
-            (Some(new), Some(old)) if is_heartbeat(new, old) => Durability::Volatile,
-            _ => Durability::Synced,
-        }
-    }
 }
+
+crate::usual!(Nodes: DeleteStrategy, TransactionStrategy, ResetFieldsStrategy);
 
 /// One range of each family at most, and `podCIDR` is the first of `podCIDRs` where both are there.
 fn pod_ranges(object: &Object, path: &Path, errors: &mut Errors) {

@@ -1,7 +1,7 @@
 //! The strategy of resources without rules of their own.
 
 use super::value::remove;
-use super::{Env, Strategy, copy_field};
+use super::{CreateStrategy, Env, ResourceFacts, StatusStrategy, UpdateStrategy, copy_field};
 use crate::Facts;
 use coracle_api::Object;
 
@@ -12,27 +12,35 @@ pub struct Plain {
     pub status: bool,
 }
 
-impl Strategy for Plain {
+impl ResourceFacts for Plain {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
 
+    fn has_status(&self) -> bool {
+        self.status
+    }
+}
+
+impl CreateStrategy for Plain {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         if self.status {
             remove(object, "status");
         }
         remove(object, "metadata.generation");
     }
+}
 
-    fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
-        copy_field(new, old, "spec");
-    }
-
-    fn has_status(&self) -> bool {
-        self.status
-    }
-
+impl UpdateStrategy for Plain {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
 }
+
+impl StatusStrategy for Plain {
+    fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "spec");
+    }
+}
+
+crate::usual!(Plain: DeleteStrategy, TransactionStrategy, TableConvertor, SelectableFields, ResetFieldsStrategy);

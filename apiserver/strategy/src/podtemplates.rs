@@ -3,7 +3,9 @@
 use super::pods::validate::{resources, toleration};
 use super::pods::warnings::{Notes, old_label};
 use super::value::*;
-use super::{Column, Env, Strategy, rules, table, workloads};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, TableConvertor, UpdateStrategy, rules, table, workloads,
+};
 use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
@@ -12,11 +14,13 @@ use serde_json::Value;
 pub struct PodTemplates;
 pub struct RuntimeClasses;
 
-impl Strategy for PodTemplates {
+impl ResourceFacts for PodTemplates {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: true, unconditional_update: true }
     }
+}
 
+impl CreateStrategy for PodTemplates {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         workloads::warnings(new, old, "template")
     }
@@ -28,11 +32,15 @@ impl Strategy for PodTemplates {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         workloads::pod_template(at(object, "template"), &Path::root("template"), &mut Errors(errors));
     }
+}
 
+impl UpdateStrategy for PodTemplates {
     fn changes_generation(&self, new: &Object, old: &Object) -> bool {
         new.get("template") != old.get("template")
     }
+}
 
+impl TableConvertor for PodTemplates {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -51,11 +59,15 @@ impl Strategy for PodTemplates {
     }
 }
 
-impl Strategy for RuntimeClasses {
+crate::usual!(PodTemplates: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
+
+impl ResourceFacts for RuntimeClasses {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: false }
     }
+}
 
+impl CreateStrategy for RuntimeClasses {
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
         let mut notes = Notes::default();
         for (label, _) in entries_at(new, "scheduling.nodeSelector") {
@@ -90,7 +102,9 @@ impl Strategy for RuntimeClasses {
             }
         }
     }
+}
 
+impl UpdateStrategy for RuntimeClasses {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         rules::immutable(new, old, &["handler"], &mut Errors(errors));
     }
@@ -98,7 +112,9 @@ impl Strategy for RuntimeClasses {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+}
 
+impl TableConvertor for RuntimeClasses {
     fn columns(&self) -> &'static [Column] {
         const { &[table::NAME, table::string("Handler", "Handler of the container runtime"), table::AGE] }
     }
@@ -107,3 +123,5 @@ impl Strategy for RuntimeClasses {
         vec![name(object).into(), str_at(object, "handler").into(), table::age(object, now)]
     }
 }
+
+crate::usual!(RuntimeClasses: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);

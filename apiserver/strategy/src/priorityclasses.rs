@@ -1,7 +1,7 @@
 //! Priority classes.
 
 use super::value::*;
-use super::{Column, Env, Strategy, rules, table};
+use super::{Column, CreateStrategy, Env, ResourceFacts, TableConvertor, UpdateStrategy, rules, table};
 use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
@@ -14,11 +14,13 @@ const HIGHEST_USER_PRIORITY: i64 = 1_000_000_000;
 const SYSTEM: &[(&str, i64)] =
     &[("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
-impl Strategy for PriorityClasses {
+impl ResourceFacts for PriorityClasses {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
+}
 
+impl CreateStrategy for PriorityClasses {
     fn defaults(&self, object: &mut Object) {
         default(object, "preemptionPolicy", "PreemptLowerPriority");
     }
@@ -44,7 +46,9 @@ impl Strategy for PriorityClasses {
             rules::one_of(object, "preemptionPolicy", policies, &Path::root(""), errors);
         }
     }
+}
 
+impl UpdateStrategy for PriorityClasses {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         if i64_at(new, "value").unwrap_or(0) != i64_at(old, "value").unwrap_or(0) {
@@ -52,7 +56,9 @@ impl Strategy for PriorityClasses {
         }
         rules::immutable(new, old, &["preemptionPolicy"], errors);
     }
+}
 
+impl TableConvertor for PriorityClasses {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -75,6 +81,8 @@ impl Strategy for PriorityClasses {
         ]
     }
 }
+
+crate::usual!(PriorityClasses: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 /// Why a class is none of the system's own.
 fn no_system_class(name: &str, value: i64, global: bool) -> Option<String> {

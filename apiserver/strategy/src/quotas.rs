@@ -4,7 +4,7 @@
 mod validate;
 
 use super::value::*;
-use super::{Column, Env, Strategy, rules, table};
+use super::{Column, CreateStrategy, Env, ResourceFacts, TableConvertor, UpdateStrategy, rules, table};
 use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
@@ -13,11 +13,17 @@ use serde_json::{Value, json};
 pub struct ResourceQuotas;
 pub struct LimitRanges;
 
-impl Strategy for ResourceQuotas {
+impl ResourceFacts for ResourceQuotas {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: true, unconditional_update: true }
     }
 
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for ResourceQuotas {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
         set(object, "status", json!({}));
@@ -30,19 +36,19 @@ impl Strategy for ResourceQuotas {
         }
         validate::scopes(&object["spec"], &Path::root("spec"), errors);
     }
+}
 
+impl UpdateStrategy for ResourceQuotas {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         rules::immutable(new, old, &["spec.scopes", "spec.scopeSelector"], &mut Errors(errors));
-    }
-
-    fn has_status(&self) -> bool {
-        true
     }
 
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+}
 
+impl TableConvertor for ResourceQuotas {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -69,11 +75,15 @@ impl Strategy for ResourceQuotas {
     }
 }
 
-impl Strategy for LimitRanges {
+crate::usual!(ResourceQuotas: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
+
+impl ResourceFacts for LimitRanges {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
+}
 
+impl CreateStrategy for LimitRanges {
     /// One without a name gets one that nothing else has.
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
@@ -119,11 +129,15 @@ impl Strategy for LimitRanges {
             validate::limit(item, &path, errors);
         }
     }
+}
 
+impl UpdateStrategy for LimitRanges {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
 }
+
+crate::usual!(LimitRanges: StatusStrategy, DeleteStrategy, TransactionStrategy, TableConvertor, SelectableFields, ResetFieldsStrategy);
 
 #[cfg(test)]
 mod tests {

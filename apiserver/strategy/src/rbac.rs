@@ -1,8 +1,9 @@
 //! rbac.authorization.k8s.io/v1: roles and bindings, of namespaces and of the cluster.
 
 use super::value::*;
-use super::{Column, Env, Strategy, rules, table};
+use super::{Column, CreateStrategy, Env, ResourceFacts, TableConvertor, UpdateStrategy, rules, table};
 use crate::Facts;
+use coracle_api::meta::NameRule;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -28,9 +29,15 @@ const BINDING_COLUMNS: &[Column] = &[
     table::wide("ServiceAccounts", "Service accounts that have the role"),
 ];
 
-impl Strategy for Roles {
+impl ResourceFacts for Roles {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
+    }
+}
+
+impl CreateStrategy for Roles {
+    fn name_rule(&self) -> NameRule {
+        NameRule::PathSegment
     }
 
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
@@ -45,11 +52,15 @@ impl Strategy for Roles {
             aggregation(at(object, "aggregationRule"), &mut Errors(errors));
         }
     }
+}
 
+impl UpdateStrategy for Roles {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
 }
+
+crate::usual!(Roles: StatusStrategy, DeleteStrategy, TransactionStrategy, TableConvertor, SelectableFields, ResetFieldsStrategy);
 
 fn aggregation(rule: &Value, errors: &mut Errors) {
     let path = Path::root("aggregationRule").field("clusterRoleSelectors");
@@ -92,9 +103,15 @@ fn policy_rule(rule: &Value, namespaced: bool, path: &Path, errors: &mut Errors)
     }
 }
 
-impl Strategy for RoleBindings {
+impl ResourceFacts for RoleBindings {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
+    }
+}
+
+impl CreateStrategy for RoleBindings {
+    fn name_rule(&self) -> NameRule {
+        NameRule::PathSegment
     }
 
     fn defaults(&self, object: &mut Object) {
@@ -127,7 +144,9 @@ impl Strategy for RoleBindings {
             self.subject(subject, &Path::root("subjects").index(i), errors);
         }
     }
+}
 
+impl UpdateStrategy for RoleBindings {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         if new["roleRef"] != old["roleRef"] {
             let errors = &mut Errors(errors);
@@ -138,7 +157,9 @@ impl Strategy for RoleBindings {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+}
 
+impl TableConvertor for RoleBindings {
     fn columns(&self) -> &'static [Column] {
         BINDING_COLUMNS
     }
@@ -161,6 +182,8 @@ impl Strategy for RoleBindings {
         ]
     }
 }
+
+crate::usual!(RoleBindings: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 fn name_of(subject: &Value) -> &str {
     str_at(subject, "name")

@@ -1,7 +1,10 @@
 //! ReplicationControllers.
 
 use super::value::*;
-use super::{Column, Env, Strategy, rules, table, workloads};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, SelectableFields, StatusStrategy, TableConvertor, rules,
+    table, workloads,
+};
 use crate::{Facts, FieldLabels};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
@@ -9,15 +12,17 @@ use serde_json::{Value, json};
 
 pub struct ReplicationControllers;
 
-impl Strategy for ReplicationControllers {
+impl ResourceFacts for ReplicationControllers {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
 
-    fn field_labels(&self, _group: &str) -> FieldLabels {
-        FieldLabels { names: &["status.replicas"], ..FieldLabels::CORE }
+    fn has_status(&self) -> bool {
+        true
     }
+}
 
+impl CreateStrategy for ReplicationControllers {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         workloads::named_warnings(new, old, workloads::TEMPLATE)
     }
@@ -65,16 +70,16 @@ impl Strategy for ReplicationControllers {
         }
         workloads::long_running_template(template, "ReplicationController", &path.field("template"), errors);
     }
+}
 
+impl StatusStrategy for ReplicationControllers {
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
         workloads::counts(new, &["replicas"], &parts, &mut Errors(errors));
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
+impl TableConvertor for ReplicationControllers {
     fn columns(&self) -> &'static [Column] {
         workloads::REPLICA_COLUMNS
     }
@@ -82,8 +87,16 @@ impl Strategy for ReplicationControllers {
     fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
         workloads::replica_row(object, now, table::labels(at(object, "spec.selector")))
     }
+}
+
+impl SelectableFields for ReplicationControllers {
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["status.replicas"], ..FieldLabels::CORE }
+    }
 
     fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
         vec![("status.replicas", workloads::count(object, "status.replicas").to_string())]
     }
 }
+
+crate::usual!(ReplicationControllers: UpdateStrategy, DeleteStrategy, TransactionStrategy, ResetFieldsStrategy);

@@ -1,7 +1,7 @@
 //! Scales: what is shown of them. They are parts of other objects, which have strategies of their own.
 
 use super::value::{i64_at, name};
-use super::{Column, Strategy, table};
+use super::{Column, ResourceFacts, TableConvertor, table};
 use crate::Facts;
 use coracle_api::Object;
 use jiff::Timestamp;
@@ -16,11 +16,13 @@ const COLUMNS: &[Column] = &[
     table::AGE,
 ];
 
-impl Strategy for Scales {
+impl ResourceFacts for Scales {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
+}
 
+impl TableConvertor for Scales {
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
@@ -30,3 +32,5 @@ impl Strategy for Scales {
         vec![name(scale).into(), number("spec.replicas"), number("status.replicas"), table::age(scale, now)]
     }
 }
+
+crate::usual!(Scales: CreateStrategy, UpdateStrategy, StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);

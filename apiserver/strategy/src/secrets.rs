@@ -3,7 +3,9 @@
 use super::configmaps::{MAX_BYTES, decoded_len, frozen};
 use super::table;
 use super::value::*;
-use super::{Column, Env, Strategy, rules};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, SelectableFields, TableConvertor, UpdateStrategy, rules,
+};
 use crate::{Facts, FieldLabels};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,15 +16,13 @@ use serde_json::Value;
 
 pub struct Secrets;
 
-impl Strategy for Secrets {
+impl ResourceFacts for Secrets {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
+}
 
-    fn field_labels(&self, _group: &str) -> FieldLabels {
-        FieldLabels { names: &["type"], ..FieldLabels::CORE }
-    }
-
+impl CreateStrategy for Secrets {
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
         let entry = |key: &str| STANDARD.decode(at(new, "data").get(key)?.as_str()?).ok();
         match (str_at(new, "type"), entry("tls.crt"), entry("tls.key")) {
@@ -60,7 +60,9 @@ impl Strategy for Secrets {
         }
         by_type(object, errors);
     }
+}
 
+impl UpdateStrategy for Secrets {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         rules::immutable(new, old, &["type"], errors);
@@ -70,7 +72,9 @@ impl Strategy for Secrets {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+}
 
+impl TableConvertor for Secrets {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -86,11 +90,19 @@ impl Strategy for Secrets {
         let count = entries_at(object, "data").count();
         vec![name(object).into(), str_at(object, "type").into(), count.into(), table::age(object, now)]
     }
+}
+
+impl SelectableFields for Secrets {
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["type"], ..FieldLabels::CORE }
+    }
 
     fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
         vec![("type", str_at(object, "type").to_owned())]
     }
 }
+
+crate::usual!(Secrets: StatusStrategy, DeleteStrategy, TransactionStrategy, ResetFieldsStrategy);
 
 /// The entries that a Secret of a built-in type must have.
 fn by_type(secret: &Object, errors: &mut Errors) {

@@ -2,7 +2,7 @@
 
 use super::table;
 use super::value::*;
-use super::{Column, Env, Strategy};
+use super::{Column, CreateStrategy, Env, ResourceFacts, TableConvertor, UpdateStrategy};
 use crate::Facts;
 use coracle_api::Object;
 use jiff::Timestamp;
@@ -13,11 +13,13 @@ pub struct ServiceAccounts;
 /// Obsolete; upstream warns of it where it is set or changed.
 const ENFORCE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 
-impl Strategy for ServiceAccounts {
+impl ResourceFacts for ServiceAccounts {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: true, unconditional_update: true }
     }
+}
 
+impl CreateStrategy for ServiceAccounts {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         let value = |object: &Object| at(object, "metadata.annotations").get(ENFORCE_SECRETS).cloned();
         if value(new).is_none() || old.is_some_and(|old| value(old) == value(new)) {
@@ -30,11 +32,15 @@ impl Strategy for ServiceAccounts {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
     }
+}
 
+impl UpdateStrategy for ServiceAccounts {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+}
 
+impl TableConvertor for ServiceAccounts {
     fn columns(&self) -> &'static [Column] {
         const { &[table::NAME, table::AGE] }
     }
@@ -43,3 +49,5 @@ impl Strategy for ServiceAccounts {
         vec![name(object).into(), table::age(object, now)]
     }
 }
+
+crate::usual!(ServiceAccounts: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);

@@ -4,7 +4,7 @@ use super::testing::{World, merge};
 use super::*;
 use coracle_api::catalogue::catalogue;
 use coracle_api::{Resource, decode, schema};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The least that a client must send, beside kind, version and metadata.
 fn sample(key: &str) -> Object {
@@ -293,7 +293,8 @@ fn odd_values_are_survived() {
             strategy.fields(&changed);
             strategy.durability(Some(&changed), Some(&object));
             strategy.graceful_deletion(&changed, None);
-            let _ = strategy.companions(Write::Update, &mut changed.clone(), Some(&object), &world.env());
+            let _ =
+                strategy.transaction_ops(Write::Update, &mut changed.clone(), Some(&object), &world.env());
             strategy.prepare_status_update(&mut changed.clone(), &object, &world.env());
             strategy.prepare_update(&mut changed.clone(), &object, &world.env());
             strategy.prepare_create(&mut changed, &world.env());
@@ -316,4 +317,30 @@ fn all_selectable_fields_are_indexed() {
         }
         assert!(labels.renamed.iter().all(|(_, now)| labels.names.contains(now)), "{}", resource.kind);
     }
+}
+
+/// Upstream's, where names are not DNS subdomains.
+#[test]
+fn few_resources_have_names_of_their_own_kind() {
+    use coracle_api::meta::NameRule::{
+        Any, Dns1123Label, Dns1123Subdomain, Last, PathSegment, PluralAndGroup, VersionAndGroup,
+    };
+    let rules = stored().map(|resource| (&*resource.storage.key, strategy(resource).name_rule()));
+    let mut own: Vec<_> = rules.filter(|(_, rule)| *rule != Dns1123Subdomain).collect();
+    own.sort_by_key(|(key, _)| *key);
+    let expected = [
+        ("apiservices.apiregistration.k8s.io", VersionAndGroup),
+        ("certificatesigningrequests.certificates.k8s.io", Any),
+        ("clusterrolebindings.rbac.authorization.k8s.io", PathSegment),
+        ("clusterroles.rbac.authorization.k8s.io", PathSegment),
+        ("customresourcedefinitions.apiextensions.k8s.io", PluralAndGroup),
+        ("ipaddresses.networking.k8s.io", PathSegment),
+        ("namespaces.", Dns1123Label),
+        ("poddisruptionbudgets.policy", Last),
+        ("rolebindings.rbac.authorization.k8s.io", PathSegment),
+        ("roles.rbac.authorization.k8s.io", PathSegment),
+        ("services.", Dns1123Label),
+        ("statefulsets.apps", Dns1123Label),
+    ];
+    assert_eq!(own, expected);
 }

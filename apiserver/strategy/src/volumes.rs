@@ -1,11 +1,14 @@
 //! PersistentVolumes.
 
-use super::claims::{class, modes};
+use super::claim_spec::{access_modes, class, modes};
 use super::pods::validate::sources::{self, Holder};
 use super::pods::validate::{node_selector, update};
 use super::pods::volume_defaults;
 use super::value::*;
-use super::{Column, Env, Strategy, copy_field, rules, table, volume_warnings};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, StatusStrategy, TableConvertor, UpdateStrategy, copy_field,
+    rules, table, volume_warnings,
+};
 use crate::Facts;
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
@@ -53,11 +56,17 @@ const COLUMNS: &[Column] = &[
     table::wide("VolumeMode", "File system or block device"),
 ];
 
-impl Strategy for PersistentVolumes {
+impl ResourceFacts for PersistentVolumes {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: true, unconditional_update: true }
     }
 
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for PersistentVolumes {
     fn defaults(&self, object: &mut Object) {
         let Some(spec) = object_at(object, "spec") else { return };
         default_str(spec, "persistentVolumeReclaimPolicy", "Retain");
@@ -75,21 +84,12 @@ impl Strategy for PersistentVolumes {
         set(object, "status", json!({ "phase": "Pending", "lastPhaseTransitionTime": now }));
     }
 
-    /// The time of a new phase is now, unless whoever says so says another.
-    fn prepare_status_update(&self, new: &mut Object, old: &Object, env: &Env) {
-        copy_field(new, old, "spec");
-        let moved = str_at(new, "status.phase") != str_at(old, "status.phase");
-        let time = at(new, "status.lastPhaseTransitionTime");
-        let said = !time.is_null() && time != at(old, "status.lastPhaseTransitionTime");
-        if let Some(status) = object_at(new, "status").filter(|_| moved && !said) {
-            set(status, "lastPhaseTransitionTime", coracle_api::meta::time::format_seconds(env.now));
-        }
-    }
-
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         volume(object, &Path::root("spec"), &mut Errors(errors));
     }
+}
 
+impl UpdateStrategy for PersistentVolumes {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
@@ -117,14 +117,25 @@ impl Strategy for PersistentVolumes {
         }
     }
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+}
 
+impl StatusStrategy for PersistentVolumes {
+    /// The time of a new phase is now, unless whoever says so says another.
+    fn prepare_status_update(&self, new: &mut Object, old: &Object, env: &Env) {
+        copy_field(new, old, "spec");
+        let moved = str_at(new, "status.phase") != str_at(old, "status.phase");
+        let time = at(new, "status.lastPhaseTransitionTime");
+        let said = !time.is_null() && time != at(old, "status.lastPhaseTransitionTime");
+        if let Some(status) = object_at(new, "status").filter(|_| moved && !said) {
+            set(status, "lastPhaseTransitionTime", coracle_api::meta::time::format_seconds(env.now));
+        }
+    }
+}
+
+impl TableConvertor for PersistentVolumes {
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
@@ -155,6 +166,8 @@ impl Strategy for PersistentVolumes {
         ]
     }
 }
+
+crate::usual!(PersistentVolumes: DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 fn sources(spec: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
     KINDS.into_iter().map(|kind| (kind, at(spec, kind))).filter(|(_, source)| !source.is_null())
@@ -247,20 +260,6 @@ fn attributes_class(spec: &Value, path: &Path, errors: &mut Errors) {
     if !has(spec, "csi") {
         errors.required(&path.field("csi"), "has to be specified when using volumeAttributesClassName");
     }
-}
-
-/// Access modes in their short forms, in the order that upstream prints.
-pub fn access_modes(object: &Object, path: &str) -> String {
-    const SHORT: &[(&str, &str)] = &[
-        ("ReadWriteOnce", "RWO"),
-        ("ReadOnlyMany", "ROX"),
-        ("ReadWriteMany", "RWX"),
-        ("ReadWriteOncePod", "RWOP"),
-    ];
-    let has_mode = |mode: &str| strings_at(object, path).any(|m| m == mode);
-    let shorts: Vec<&str> =
-        SHORT.iter().filter(|(long, _)| has_mode(long)).map(|(_, short)| *short).collect();
-    shorts.join(",")
 }
 
 #[cfg(test)]

@@ -133,21 +133,10 @@ pub fn warnings(new: &Object, old: Option<&Object>, path: &str) -> Vec<String> {
 
 /// As [`warnings`], of workloads whose pods' names and host names begin with theirs.
 pub fn named_warnings(new: &Object, old: Option<&Object>, path: &str) -> Vec<String> {
-    let mut found = if old.is_none() { name_warnings(new, "Pod names and hostnames") } else { Vec::new() };
+    let mut found =
+        if old.is_none() { rules::name_warnings(new, "Pod names and hostnames") } else { Vec::new() };
     found.extend(warnings(new, old, path));
     found
-}
-
-/// Of the name of a new object that becomes (part of) a host's name: DNS has labels there, not domains.
-pub fn name_warnings(object: &Object, used: &str) -> Vec<String> {
-    let wrong = coracle_api::validation::dns1123_label(name(object));
-    if wrong.is_empty() {
-        return Vec::new();
-    }
-    let wrong = wrong.join(" ");
-    vec![format!(
-        "metadata.name: this is used in {used}, which can result in surprising behavior; a DNS label is recommended: [{wrong}]"
-    )]
 }
 
 /// How many of a rolling update: numbers or percentages, a percentage at most the whole. Both zero is no progress.

@@ -22,7 +22,8 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 pub async fn cluster() -> (Fixture, Arc<Pki>, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::ensure(dir.path(), PkiOptions::default()).unwrap();
-    let (store, cache) = in_memory().await;
+    let (store, resources) = in_memory().await;
+    let cache = resources.cache.clone();
     let tokens = Arc::new(ServiceAccountTokens::new(pki.service_account_key()));
     let authorizer = Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
     let admission = admission::Chain::new(cache.clone(), &admission::Config::default()).unwrap();
@@ -31,7 +32,7 @@ pub async fn cluster() -> (Fixture, Arc<Pki>, tempfile::TempDir) {
         admission: Arc::new(admission.guard_escalation(authorizer.clone())),
         ..governed_by(authorizer)
     };
-    let admin = Fixture::of(config, EdgeOptions::default(), store, cache);
+    let admin = Fixture::of(config, EdgeOptions::default(), store, resources);
     (admin.bootstrapped(Some(&pki)).await, pki, dir)
 }
 

@@ -77,7 +77,8 @@ struct Cluster {
 impl Cluster {
     /// With upstream's default roles, admission, and these authorizers.
     async fn new(authorizers: &str) -> Self {
-        let (store, cache) = in_memory().await;
+        let (store, resources) = in_memory().await;
+        let cache = resources.cache.clone();
         let locals = Locals::new(cache.clone(), server::rbac_generation(cache.clone()));
         let plan = Plan::parse(&document(authorizers)).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
         let gate = Gate::new(plan.chain(&locals));
@@ -86,7 +87,7 @@ impl Cluster {
         plugins.enabled.push("OwnerReferencesPermissionEnforcement".to_owned());
         let chain = admission::Chain::new(cache.clone(), &plugins).unwrap().guard_escalation(gate.clone());
         let config = ServerConfig { admission: Arc::new(chain), ..governed_by(gate.clone()) };
-        let admin = Fixture::of(config, EdgeOptions::default(), store, cache).bootstrapped(None).await;
+        let admin = Fixture::of(config, EdgeOptions::default(), store, resources).bootstrapped(None).await;
         Self { admin, gate, locals }
     }
 

@@ -34,11 +34,12 @@ pub async fn world() -> Fixture {
 }
 
 pub async fn with_options(options: EdgeOptions) -> Fixture {
-    let (store, cache) = in_memory().await;
+    let (store, resources) = in_memory().await;
+    let cache = resources.cache.clone();
     let authorizer = Gate::local(NoSecretsForTheWeak);
     let chain = Chain::new(cache.clone(), &Config::default()).unwrap().guard_escalation(authorizer.clone());
     let config = ServerConfig { admission: Arc::new(chain), ..governed_by(authorizer) };
-    let fixture = Fixture::of(config, options, store, cache);
+    let fixture = Fixture::of(config, options, store, resources);
     let namespace = json!({ "metadata": { "name": "default", "labels": { "team": "blue" } } });
     fixture.post("/api/v1/namespaces", &namespace).await.expect(201);
     fixture

@@ -4,6 +4,7 @@ use axum::Router;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use coracle_api::UserInfo;
+use coracle_apiserver::Resources;
 use coracle_apiserver::authn::Authenticator;
 use coracle_apiserver::authz::{Attributes, Authorizer, Decision, Gate, rules};
 use coracle_apiserver::bootstrap::{self, BootstrapConfig};
@@ -44,10 +45,10 @@ impl Authorizer for Everybody {
 }
 
 /// An empty store, and what is read of it.
-pub async fn in_memory() -> (Arc<dyn Store>, Arc<Cache>) {
+pub async fn in_memory() -> (Arc<dyn Store>, Resources) {
     let store: Arc<dyn Store> = MemoryStore::new();
-    let cache = server::load_cache(store.clone()).await.unwrap();
-    (store, cache)
+    let resources = server::load_resources(store.clone()).await.unwrap();
+    (store, resources)
 }
 
 /// The parts of a server that admits everything, knows nobody by credentials, and has no way to kubelets.
@@ -116,20 +117,25 @@ impl Fixture {
 
     /// For tests of what leads to kubelets, pods and services.
     pub async fn with_kubelets(options: EdgeOptions, kubelets: Option<KubeletClient>) -> Self {
-        let (store, cache) = in_memory().await;
+        let (store, resources) = in_memory().await;
         let config = ServerConfig { kubelets, ..governed_by(Gate::local(Everybody)) };
-        Self::of(config, options, store, cache)
+        Self::of(config, options, store, resources)
     }
 
     /// For tests of who may do what.
     pub async fn authorized_by(authorizer: impl Authorizer + 'static, options: EdgeOptions) -> Self {
-        let (store, cache) = in_memory().await;
-        Self::of(governed_by(Gate::local(authorizer)), options, store, cache)
+        let (store, resources) = in_memory().await;
+        Self::of(governed_by(Gate::local(authorizer)), options, store, resources)
     }
 
     /// A server of these parts; the user is a member of `system:masters`.
-    pub fn of(config: ServerConfig, options: EdgeOptions, store: Arc<dyn Store>, cache: Arc<Cache>) -> Self {
-        let api = ApiServer::with_options(config, options, store, cache);
+    pub fn of(
+        config: ServerConfig,
+        options: EdgeOptions,
+        store: Arc<dyn Store>,
+        resources: Resources,
+    ) -> Self {
+        let api = ApiServer::with_options(config, options, store, resources);
         let router = api.service();
         Self { api, router, user: Some(UserInfo::authenticated("admin", &["system:masters"])) }
     }
@@ -138,16 +144,16 @@ impl Fixture {
         store: Arc<dyn Store>,
         make: impl FnOnce(Arc<Cache>) -> Option<Arc<Authenticator>>,
     ) -> Self {
-        let cache = server::load_cache(store.clone()).await.unwrap();
-        let authenticator = make(cache.clone());
+        let resources = server::load_resources(store.clone()).await.unwrap();
+        let authenticator = make(resources.cache.clone());
         let config = ServerConfig { authenticator, ..governed_by(Gate::local(Everybody)) };
-        Self::of(config, EdgeOptions::default(), store, cache)
+        Self::of(config, EdgeOptions::default(), store, resources)
     }
 
     /// With upstream's default roles and the objects that every cluster begins with. `pki` is for certificates that they
     /// name.
     pub async fn bootstrapped(self, pki: Option<&Pki>) -> Self {
-        let pem = |of: fn(&Pki) -> &str| pki.map_or_else(String::new, |pki| of(pki).to_owned());
+        let pem = |of: fn(&Pki) -> String| pki.map_or_else(String::new, of);
         let facts = BootstrapConfig {
             api_addresses: Vec::new(),
             api_port: 6443,

@@ -245,13 +245,14 @@ pub async fn server() -> Fixture {
 }
 
 pub async fn server_with(options: EdgeOptions) -> Fixture {
-    let (store, cache) = in_memory().await;
+    let (store, resources) = in_memory().await;
+    let cache = resources.cache.clone();
     let authorizer = Gate::local(Everybody);
     let mut plugins = Config::default();
     plugins.disabled.push("ServiceAccount".to_owned());
     let chain = Chain::new(cache.clone(), &plugins).unwrap().guard_escalation(authorizer.clone());
     let config = ServerConfig { admission: Arc::new(chain), ..governed_by(authorizer) };
-    let fixture = Fixture::of(config, options, store, cache);
+    let fixture = Fixture::of(config, options, store, resources);
     let fixture = fixture.as_user(Some(UserInfo::authenticated("jane", &["dev"])));
     namespace(&fixture, "default", json!({})).await;
     fixture

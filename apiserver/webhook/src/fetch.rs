@@ -1,21 +1,23 @@
-//! One document over HTTPS: what is fetched seldom needs no kept connection.
+//! One exchange with somebody outside: what is asked seldom needs no kept connection.
 
 use super::answer;
 use super::error::{CallError, TransportError};
 use super::pool::{self, Received};
 use super::resolve::Endpoint;
-use super::tls;
 use axum::body::Body;
 use bytes::Bytes;
+use coracle_tls as tls;
 use http::header::{ACCEPT, HOST, USER_AGENT};
-use http::{Request, Uri};
+use http::{Request, StatusCode, Uri};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
 const HTTPS: u16 = 443;
+const HTTP: u16 = 80;
 
 /// The body of a GET. `roots` are certificates in PEM, without them the machine's own count. Redirects are not followed:
 /// what is trusted is this URL.
@@ -28,42 +30,92 @@ pub async fn get(
     most: usize,
     timeout: Duration,
 ) -> Result<Bytes, CallError> {
-    let failed = |source| CallError::Transport { url: url.to_owned(), source };
-    let exchange = exchange(url, roots, most);
-    let received = tokio::time::timeout(timeout, exchange).await;
-    let received = received.map_err(|_| failed(TransportError::Deadline(timeout)))??;
-    let received = received.ok_or_else(|| CallError::TooLarge { url: url.to_owned(), limit: most })?;
+    let wrong = |why: String| CallError::Url { url: url.to_owned(), why };
+    let uri: Uri = url.parse().map_err(|e: http::uri::InvalidUri| wrong(e.to_string()))?;
+    if uri.authority().is_some() && uri.scheme_str() != Some("https") {
+        return Err(wrong("URL scheme must be https".to_owned()));
+    }
+    let request = Request::get(uri).header(ACCEPT, "application/json, */*").body(Body::empty());
+    let received = exchanged(request.map_err(|e| wrong(e.to_string()))?, roots, most, timeout).await?;
     answer::successful(&received)?;
     Ok(received.body)
 }
 
-async fn exchange(url: &str, roots: Option<&[u8]>, most: usize) -> Result<Option<Received>, CallError> {
+/// An answer of any status, and its body.
+pub struct Answer {
+    pub status: StatusCode,
+    pub body: Bytes,
+}
+
+/// Sends a request, whose URL says to whom, by http or https. `timeout` is for all of it. Redirects are not followed.
+///
+/// # Errors
+/// Every failure on the way, also an answer of more than `most` bytes; no status is one.
+pub async fn send(
+    request: Request<Body>,
+    roots: Option<&[u8]>,
+    most: usize,
+    timeout: Duration,
+) -> Result<Answer, CallError> {
+    let received = exchanged(request, roots, most, timeout).await?;
+    Ok(Answer { status: received.status, body: received.body })
+}
+
+async fn exchanged(
+    request: Request<Body>,
+    roots: Option<&[u8]>,
+    most: usize,
+    timeout: Duration,
+) -> Result<Received, CallError> {
+    let url = request.uri().to_string();
+    let exchange = exchange(request, &url, roots, most);
+    let received = tokio::time::timeout(timeout, exchange).await;
+    let late = |_| CallError::Transport { url: url.clone(), source: TransportError::Deadline(timeout) };
+    received.map_err(late)??.ok_or(CallError::TooLarge { url, limit: most })
+}
+
+async fn exchange(
+    mut request: Request<Body>,
+    url: &str,
+    roots: Option<&[u8]>,
+    most: usize,
+) -> Result<Option<Received>, CallError> {
     let wrong = |why: &str| CallError::Url { url: url.to_owned(), why: why.to_owned() };
     let failed = |source| CallError::Transport { url: url.to_owned(), source };
-    let uri: Uri = url.parse().map_err(|e: http::uri::InvalidUri| wrong(&e.to_string()))?;
+    let uri = request.uri().clone();
     let authority = uri.authority().ok_or_else(|| wrong("no host"))?;
-    if uri.scheme_str() != Some("https") {
-        return Err(wrong("URL scheme must be https"));
-    }
     let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let secure = uri.scheme_str() == Some("https");
+    let value = authority.as_str().parse::<http::HeaderValue>().map_err(|_| wrong("no host"))?;
+    request.headers_mut().insert(HOST, value);
+    let agent = http::HeaderValue::from_static(concat!("coracle/", env!("CARGO_PKG_VERSION")));
+    request.headers_mut().insert(USER_AGENT, agent);
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    *request.uri_mut() = path.parse::<Uri>().map_err(|e| wrong(&e.to_string()))?;
+    let port = uri.port_u16().unwrap_or(if secure { HTTPS } else { HTTP });
+    if !secure {
+        let stream = pool::dial(&Endpoint { host, port }).await.map_err(failed)?;
+        return spoken(stream, request, url, most).await;
+    }
     let name = ServerName::try_from(host.clone()).map_err(|e| wrong(&e.to_string()))?;
     let config = tls::client_config(roots, &[b"http/1.1"]).map_err(|e| CallError::Roots(e.to_string()))?;
-    let endpoint = Endpoint { host, port: uri.port_u16().unwrap_or(HTTPS) };
-    let stream = pool::dial(&endpoint).await.map_err(failed)?;
+    let stream = pool::dial(&Endpoint { host, port }).await.map_err(failed)?;
     let stream = TlsConnector::from(config).connect(name, stream).await;
-    let stream = stream.map_err(|e| failed(TransportError::Tls(e)))?;
-    let broken = |e| failed(TransportError::Http(e));
+    spoken(stream.map_err(|e| failed(TransportError::Tls(e)))?, request, url, most).await
+}
+
+async fn spoken(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    request: Request<Body>,
+    url: &str,
+    most: usize,
+) -> Result<Option<Received>, CallError> {
+    let broken = |e| CallError::Transport { url: url.to_owned(), source: TransportError::Http(e) };
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     // Ends with the sender.
     tokio::spawn(async move {
         let _ = connection.await;
     });
-    let request = Request::get(uri.path_and_query().map_or("/", |p| p.as_str()))
-        .header(HOST, authority.as_str())
-        .header(ACCEPT, "application/json, */*")
-        .header(USER_AGENT, concat!("coracle/", env!("CARGO_PKG_VERSION")))
-        .body(Body::empty())
-        .map_err(|e| wrong(&e.to_string()))?;
     let response = sender.send_request(request).await.map_err(broken)?;
     pool::receive(response, most).await.map_err(broken)
 }

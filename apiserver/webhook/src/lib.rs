@@ -13,10 +13,9 @@ mod pool;
 pub mod remembered;
 pub mod resolve;
 mod target;
-pub mod tls;
 
 pub use error::{CallError, TransportError};
-pub use fetch::get;
+pub use fetch::{Answer, get, send};
 pub use target::Target;
 
 use bytes::Bytes;

@@ -3,11 +3,12 @@
 use super::error::{CallError, TransportError};
 use super::pool::{Endpoints, Pool, Received};
 use super::resolve::{self, Endpoint};
-use super::{Call, answer, tls};
+use super::{Call, answer};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use coracle_requests::Reader;
 use coracle_requests::value::{at, has, i64_at, str_at};
+use coracle_tls as tls;
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderValue};
 use rustls::ClientConfig;

@@ -193,14 +193,10 @@ pub fn no_overload(function: &str, values: &[Value<'_>]) -> EvalError {
         "@in" => true,
         _ => {
             let types: Vec<&str> = values.iter().map(Value::type_name).collect();
-            return EvalError::Message(format!("no such overload: {function}({})", types.join(", ")));
+            return EvalError::NoOverloadOf(format!("{function}({})", types.join(", ")));
         }
     };
-    if takes_part {
-        EvalError::NoOverload
-    } else {
-        EvalError::Message(format!("no such overload: {function}"))
-    }
+    if takes_part { EvalError::NoOverload } else { EvalError::NoOverloadOf(function.to_owned()) }
 }
 
 fn unsigned<T>(value: Option<T>) -> Result<T, EvalError> {

@@ -177,7 +177,7 @@ impl Rules {
                 run.refuse(invalid(&format!("'{error}': {why}: {rule}")));
                 run.end();
             }
-            Err(error) if error.to_string().starts_with("no such overload") => {
+            Err(error @ (EvalError::NoOverload | EvalError::NoOverloadOf(_))) => {
                 let why =
                     "call arguments did not match a supported operator, function or macro signature for rule";
                 run.refuse(invalid(&format!("'{error}': {why}: {rule}")));

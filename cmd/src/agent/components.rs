@@ -1,16 +1,17 @@
 //! What runs on a joined machine, and with what it is told by the cluster.
 
-use super::certificates::Role;
 use super::identity::Identity;
 use super::settings::Agent;
+use crate::certificates::Role;
 use crate::cluster;
 use crate::config::Component;
 use crate::node::{self, BoxError};
+use crate::shown;
 use crate::supervise::Supervisor;
 use coracle_apiserver::pki::joined_kubelet_tls;
 use coracle_client::{Context, Informers};
 use rustls::pki_types::CertificateDer;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
@@ -68,11 +69,23 @@ pub fn spawn_all(
         let shared = shared.clone();
         supervisor.spawn("network", move |stop| network(shared.clone(), stop));
     }
-    supervisor.spawn("kubelet", move |stop| kubelet(shared.clone(), stop));
+    if agent.runs(Component::Dns) {
+        let shared = shared.clone();
+        supervisor.spawn("dns", move |stop| dns(shared.clone(), stop));
+    }
+    let mut shown = Vec::new();
+    if agent.runs(Component::ShownPods) {
+        shown = shown::components(supervisor, false);
+    }
+    supervisor.spawn("kubelet", move |stop| kubelet(shared.clone(), shown.clone(), stop));
     Ok(())
 }
 
-async fn kubelet(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), BoxError> {
+async fn kubelet(
+    shared: Arc<Shared>,
+    components: Vec<coracle_kubelet::Component>,
+    stop: CancellationToken,
+) -> Result<(), BoxError> {
     let told = stop.run_until_cancelled(async {
         Ok::<_, BoxError>((
             shared.proxy().await?.1.clone(),
@@ -86,6 +99,8 @@ async fn kubelet(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), Box
     settings.data_dir.clone_from(&agent.data_dir);
     settings.cluster_dns = dns.into_iter().collect();
     agent.kubelet.apply(&mut settings);
+    settings.components = components;
+    shown::log(&settings);
     let context = Context { client: shared.kubelet.clone(), informers, stop };
     let identity = shared.identity.clone();
     let certificate = move || {
@@ -102,7 +117,7 @@ async fn kubelet(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), Box
 
 async fn port(identity: &Identity) -> Result<node::Port, BoxError> {
     let own = identity.certificate(Role::Serving).await?;
-    let (tls, verifier) = joined_kubelet_tls(identity.ca_pem(), &own.chain_pem, &own.key_pem)?;
+    let (tls, verifier) = joined_kubelet_tls(&identity.ca_pem(), &own.chain_pem, &own.key_pem)?;
     let judge = Arc::new(move |chain: &[CertificateDer<'_>]| verifier.verify(chain));
     Ok(node::Port { tls, judge })
 }
@@ -134,6 +149,31 @@ async fn network(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), Box
         return Ok(());
     };
     Ok(coracle_proxy::network::run(context, config).await?)
+}
+
+/// Pods of this node ask here, with the server away, too.
+async fn dns(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), BoxError> {
+    let agent = &shared.agent;
+    let ready = async {
+        let address = cluster::built_in_dns(&shared.kubelet, &agent.server).await;
+        Ok::<_, String>((shared.context(stop.clone()).await?, shared.cluster_cidr().await?, address))
+    };
+    let Some(ready) = stop.run_until_cancelled(ready).await else { return Ok(()) };
+    let (context, cidr, address) = ready?;
+    let Some(cluster_dns) = address else {
+        tracing::info!("somebody else answers names in this cluster");
+        stop.cancelled().await;
+        return Ok(());
+    };
+    let settings = coracle_dns::Config {
+        listen: SocketAddr::new(agent.node_ip, cluster::DNS_PORT),
+        node_name: agent.node_name.clone(),
+        cluster_dns,
+        domain: cluster::DOMAIN.to_owned(),
+        clients: cidr.parse().into_iter().collect(),
+    };
+    let publication = coracle_dns::Publication::Announcement(shared.kubelet.clone());
+    Ok(coracle_dns::run(context, settings, publication).await?)
 }
 
 fn site<'a>(agent: &'a Agent, cluster_cidr: Option<&'a str>, addresses: Vec<IpAddr>) -> node::Site<'a> {

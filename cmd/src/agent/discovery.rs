@@ -1,9 +1,9 @@
 //! Whom to trust: `cluster-info`, signed with the token's secret
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/#configmap-signing>).
 
-use super::transport;
 use crate::join::{Pin, Token};
 use crate::kubeconfig;
+use crate::transport;
 use axum::http::Uri;
 use coracle_controllers::bootstrap_tokens::signature;
 use k8s_openapi::api::core::v1::ConfigMap;

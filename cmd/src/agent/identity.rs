@@ -1,24 +1,31 @@
 //! Who this machine is: the cluster's CA and the machine's certificates, kept in `<data-dir>/pki` (0600) and renewed when
 //! four fifths of their life are over.
 
-use super::certificates::{Certificate, Keeper, Role, load, store};
-use super::request;
+use super::authority::Following;
+use super::discovery;
 use super::settings::Agent;
-use super::{discovery, transport};
+use crate::authorities::names;
+use crate::certificates::{Certificate, Keeper, Role, load, request, store};
+use crate::transport;
 use axum::http::Uri;
 use coracle_api::error::chain;
 use coracle_apiserver::pki::read_private;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
+use parking_lot::RwLock;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const CA: &str = "ca.crt";
+/// After what can only be the disk's fault.
+const AGAIN: Duration = Duration::from_secs(60);
 
 pub struct Identity {
     agent: Agent,
     dir: PathBuf,
-    ca_pem: String,
+    /// All that are trusted, the one that signs first.
+    ca_pem: RwLock<String>,
 }
 
 impl Identity {
@@ -39,7 +46,7 @@ impl Identity {
                     dir.display()
                 ));
             }
-            let this = Self { agent: agent.clone().named(name), dir, ca_pem };
+            let this = Self { agent: agent.clone().named(name), dir, ca_pem: RwLock::new(ca_pem) };
             if own.until > Timestamp::now() {
                 this.check(&own).await?;
                 return Ok(this);
@@ -58,12 +65,13 @@ impl Identity {
         let ca_pem = discovery::authority(server, token, &agent.pins).await?;
         let client = transport::by_token(server, &ca_pem, &token.whole())?;
         not_there(&client, agent).await?;
+        let ca_pem = RwLock::new(ca_pem);
         let this = Self { agent: agent.clone(), dir: agent.data_dir.join("pki"), ca_pem };
         let wanted = Role::Kubelet.wanted(&agent.node_name, agent.node_ip);
         let issued = request::issue(&client, &wanted).await;
         let issued = issued.map_err(|why| format!("{}: {why}", server.to_string().trim_end_matches('/')))?;
         // The CA first: a certificate without it would be worth nothing.
-        store(&this.dir, CA, this.ca_pem.clone())?;
+        store(&this.dir, CA, this.ca_pem())?;
         store(&this.dir, Role::Kubelet.file(), issued.0 + &issued.1)?;
         Ok(this)
     }
@@ -72,14 +80,14 @@ impl Identity {
         &self.agent.node_name
     }
 
-    pub fn ca_pem(&self) -> &str {
-        &self.ca_pem
+    pub fn ca_pem(&self) -> String {
+        self.ca_pem.read().clone()
     }
 
     /// A server that is away is waited for; one that is another's, or does not know this machine any more, is not.
     async fn check(&self, own: &Certificate) -> Result<(), String> {
         let server = &self.agent.server;
-        let client = transport::by_certificate(server, &self.ca_pem, own)?;
+        let client = transport::by_certificate(server, &self.ca_pem(), own)?;
         let nodes: Api<Node> = Api::all(client);
         let remove = || format!("to join another cluster, remove {} and give a token", self.dir.display());
         match nodes.get_opt(self.node_name()).await {
@@ -101,12 +109,12 @@ impl Identity {
 
     /// A client that acts as the kubelet.
     pub fn kubelet(&self) -> Result<kube::Client, String> {
-        kubelet(&self.dir, &self.agent.server, &self.ca_pem)
+        kubelet(&self.dir, &self.agent.server, &self.ca_pem())
     }
 
     /// A client that acts as the proxy.
     pub async fn proxy(&self) -> Result<kube::Client, String> {
-        transport::by_certificate(&self.agent.server, &self.ca_pem, &self.certificate(Role::Proxy).await?)
+        transport::by_certificate(&self.agent.server, &self.ca_pem(), &self.certificate(Role::Proxy).await?)
     }
 
     /// The stored certificate; a new one where there is none for this name and address, or it is over. Waits for the
@@ -121,15 +129,45 @@ impl Identity {
         self.keeper().renewed().await;
     }
 
+    /// Follows the cluster's authorities, and says on the Node which ones this machine knows. Returns when others are
+    /// trusted, so that everybody believes these.
+    pub async fn trusts_others(&self) {
+        loop {
+            match self.kubelet().map(|client| Following { identity: self, client }) {
+                Ok(following) => return following.until_others().await,
+                Err(why) => tracing::warn!(why, "the cluster's authorities are not followed, trying again"),
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// The names of the authorities that are trusted, and of the one that signed the kubelet's certificate.
+    pub fn authorities(&self) -> Result<(Vec<String>, String), String> {
+        let own = load(&self.dir, Role::Kubelet)?.ok_or("the kubelet's certificate is gone")?;
+        Ok((names(&self.ca_pem())?, own.issuer_name))
+    }
+
+    /// Takes a bundle by which the server is believed now; another would shut this machine out.
+    pub async fn trust(&self, bundle: String) -> Result<(), String> {
+        let own = load(&self.dir, Role::Kubelet)?.ok_or("the kubelet's certificate is gone")?;
+        let server = &self.agent.server;
+        let nodes: Api<Node> = Api::all(transport::by_certificate(server, &bundle, &own)?);
+        nodes.get_opt(self.node_name()).await.map_err(|error| transport::why(server, &error))?;
+        store(&self.dir, CA, bundle.clone())?;
+        tracing::info!(authorities = names(&bundle)?.join(", "), "the cluster's authorities have changed");
+        *self.ca_pem.write() = bundle;
+        Ok(())
+    }
+
     fn keeper(&self) -> Keeper {
-        let (dir, server, ca_pem) = (self.dir.clone(), self.agent.server.clone(), self.ca_pem.clone());
+        let (dir, server, ca_pem) = (self.dir.clone(), self.agent.server.clone(), self.ca_pem());
         let kubelet = move || kubelet(&dir, &server, &ca_pem);
         Keeper {
             dir: self.dir.clone(),
             node_name: self.agent.node_name.clone(),
             node_ip: self.agent.node_ip,
             roles: &Role::ALL,
-            outdated_by: Some(self.ca_pem.clone()),
+            outdated_by: Some(self.ca_pem()),
             kubelet: Box::new(kubelet),
         }
     }

@@ -4,16 +4,15 @@
 //! for its certificates, and from then on is known by these; the token is for the first start only. Its components are
 //! those of the server's process, over HTTPS.
 
-pub mod certificates;
+mod authority;
 mod components;
 mod discovery;
 mod identity;
-mod request;
 mod settings;
-pub mod transport;
 
 use crate::args::AgentArgs;
-use crate::server::{code, fail, until_told_to_end};
+use crate::code;
+use crate::process::{fail, until_told_to_end};
 use crate::supervise::Supervisor;
 use coracle_apiserver::health::Health;
 use identity::Identity;
@@ -50,9 +49,11 @@ async fn run(args: AgentArgs) -> Result<(), String> {
         let stop = all.child_token();
         let mut supervisor = Supervisor::new(stop.clone(), Health::default());
         components::spawn_all(&mut supervisor, &agent, &identity, &stop)?;
+        supervisor.ready();
         let ended = tokio::select! {
             ended = &mut told => Some(ended),
             () = identity.renewed() => None,
+            () = identity.trusts_others() => None,
         };
         // Containers and packet rules outlive this, so new certificates cost nobody anything.
         supervisor.shut_down().await;

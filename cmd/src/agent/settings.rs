@@ -1,9 +1,10 @@
 //! The flags of `coracle agent`, checked whole.
 
 use crate::args::AgentArgs;
-use crate::config::{Component, node_name, or_note};
+use crate::config::Component;
 use crate::join::{Pin, Token};
 use crate::kubelet::{KubeletSettings, Said};
+use crate::settings::{node_name, or_note};
 use axum::http::Uri;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -85,8 +86,13 @@ fn server(text: &str) -> Result<Uri, String> {
 
 fn component(name: &str) -> Result<Component, String> {
     match Component::parse(name) {
-        Ok(component @ (Component::Proxy | Component::Network)) => Ok(component),
-        _ => Err(format!("disable: \"{name}\" is not among an agent's components, known are proxy, network")),
+        Ok(component @ (Component::Proxy | Component::Network | Component::Dns | Component::ShownPods)) => {
+            Ok(component)
+        }
+        _ => Err(format!(
+            "disable: \"{name}\" is not among an agent's components, known are proxy, network, dns, \
+             component-pods"
+        )),
     }
 }
 

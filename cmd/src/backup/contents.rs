@@ -5,6 +5,7 @@
 //! store               every object, as of one revision
 //! data/pki/...        authorities, keys and certificates
 //! data/static-pods/...
+//! data/manifests/...
 //! outside/etc/...     files that the configuration names, by their paths
 //! ```
 //! Not the contents of volumes, images, logs: those are the node's, and not the cluster's state.
@@ -25,7 +26,7 @@ pub const STORE: &str = "store";
 pub const DATA: &str = "data/";
 pub const OUTSIDE: &str = "outside/";
 /// Of the data directory.
-const KEPT: [&str; 3] = ["pki", "static-pods", "kubelet-config.yaml"];
+const KEPT: [&str; 5] = ["pki", "static-pods", "kubelet-config.yaml", "manifests", "manifests-applied.json"];
 /// A file of configuration beyond this is none.
 const LARGEST: u64 = 16 << 20;
 /// Deeper than anybody's folders of manifests.
@@ -84,7 +85,8 @@ impl Site<'_> {
 /// Whether a flag names files that the server reads, rather than those that it writes.
 fn names_configuration(flag: &str) -> bool {
     const DIRECTORIES: [&str; 3] = ["pod-manifest-path", "kubelet-config-dir", "config-dir"];
-    const WRITTEN: [&str; 2] = ["write-kubeconfig", "audit-log-path"];
+    // A key beside what it opens would be no key.
+    const WRITTEN: [&str; 3] = ["write-kubeconfig", "audit-log-path", "backup-key-file"];
     static FILES: std::sync::LazyLock<BTreeSet<String>> = std::sync::LazyLock::new(|| {
         let command = <crate::args::ServerArgs as clap::Args>::augment_args(clap::Command::new("server"));
         let of_file = |argument: &&clap::Arg| {

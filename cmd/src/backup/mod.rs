@@ -1,31 +1,38 @@
 //! `coracle backup` and `coracle restore`: the state of a server in one file, and a data directory of such a file.
 
 mod archive;
+mod automatic;
+mod bucket;
 mod chunks;
 mod contents;
 mod error;
 mod file;
+mod keeping;
 mod key;
+mod list;
 mod read;
 mod restore;
+mod sigv4;
 
+pub use automatic::{Told, run};
 pub use contents::{Site, write};
 pub use error::ArchiveError;
 pub use restore::refuse_unfinished;
 
 use crate::args::{BackupAction, BackupArgs, RestoreArgs};
 use crate::door::{KnockError, Request, knock};
-use crate::server::fail;
+use crate::process::fail;
 use contents::Manifest;
 use coracle_api::error::chain;
 use coracle_apiserver::store::sled::Picture;
-use file::{NewFile, explain};
+pub use file::{NewFile, explain};
 use key::Key;
 use std::path::Path;
 use std::process::ExitCode;
 
-pub fn command(args: BackupArgs) -> ExitCode {
+pub async fn command(args: BackupArgs) -> ExitCode {
     told(match (args.action, args.file) {
+        (Some(BackupAction::List(args)), _) => Box::pin(list::run(*args)).await,
         (Some(BackupAction::Verify { file, key_file }), _) => verify(&file, key_file.as_deref()),
         (None, Some(file)) => make(&args.data_dir, &file, args.key_file.as_deref()),
         (None, None) => Err("say which file the backup is to be".to_owned()),

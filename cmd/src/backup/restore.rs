@@ -24,7 +24,16 @@ const ASIDE: &str = "before-restore-";
 /// Where copies of configuration from outside of the directory are put, by their paths.
 const CONFIGURATION: &str = "restored-configuration";
 /// The state: what a restore writes, and what has to make room for it. Volumes and the kubelet's pods are none of it.
-const STATE: [&str; 6] = ["db", "pki", "static-pods", "kubelet-config.yaml", "admin.conf", CONFIGURATION];
+const STATE: [&str; 8] = [
+    "db",
+    "pki",
+    "static-pods",
+    "manifests",
+    "manifests-applied.json",
+    "kubelet-config.yaml",
+    "admin.conf",
+    CONFIGURATION,
+];
 /// Revisions that a server hands out in a second at most: several times what one was seen to do.
 const REVISIONS_A_SECOND: u64 = 10_000;
 /// Of a backup of this moment.

@@ -1,7 +1,7 @@
 //! `coracle cert admin`: a kubeconfig for an administrator, by the authority in the data directory.
 
 use crate::args::CertAdminArgs;
-use crate::config::admin_conf;
+use crate::settings::admin_conf;
 use crate::time::Time;
 use coracle_api::error::chain;
 use coracle_apiserver::kubeconfig::render;

@@ -1,7 +1,7 @@
 //! `coracle cert check`: every certificate of the data directory and of kubeconfigs.
 
 use super::found::{Found, in_file};
-use crate::config::admin_conf;
+use crate::settings::admin_conf;
 use crate::table::{left, table};
 use jiff::Timestamp;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub fn run(data_dir: &Path, kubeconfigs: &[PathBuf]) -> Result<(), String> {
 }
 
 /// Certificates only: keys beside them have other names, or stand behind them in the same file.
-fn in_directory(dir: &Path) -> Result<Vec<PathBuf>, String> {
+pub fn in_directory(dir: &Path) -> Result<Vec<PathBuf>, String> {
     let failed = |e: std::io::Error| format!("{}: {e}", dir.display());
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(failed)? {

@@ -3,9 +3,11 @@
 mod admin;
 mod check;
 mod found;
+pub mod metrics;
 mod part;
 mod revoke;
 pub mod revoked;
+mod rotate;
 
 use crate::args::{CertAction, CertArgs};
 use crate::parts::args::KubeconfigArgs;
@@ -23,6 +25,7 @@ pub async fn command(args: CertArgs) -> ExitCode {
     let done = match args.action {
         CertAction::Check { data_dir, kubeconfig } => check::run(&data_dir, &kubeconfig),
         CertAction::Renew { data_dir } => renew(&data_dir).await,
+        CertAction::RotateCa(args) => rotate::run(&args),
         CertAction::Admin(args) => admin::run(args),
         CertAction::Revoke { certificate, admin, kubeconfig } => {
             revoke::run(certificate, admin, &kubeconfig).await

@@ -2,8 +2,8 @@
 //! default roles are written for.
 
 use super::admin::{Cluster, life};
-use crate::config::node_name;
 use crate::parts::args::{KubeconfigArgs, Part};
+use crate::settings::node_name;
 
 const NODES: &str = "system:nodes";
 

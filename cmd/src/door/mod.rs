@@ -6,10 +6,9 @@
 
 mod client;
 mod frames;
-mod serve;
 
 pub use client::{KnockError, knock};
-pub use serve::{Inside, open};
+pub use frames::FrameWriter;
 
 use std::fs::File;
 use std::io;
@@ -17,19 +16,48 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// The socket's name in the data directory.
-const SOCKET: &str = "server.sock";
+pub const SOCKET: &str = "server.sock";
 
 /// What a command may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// A backup, not sealed.
     Backup,
+    /// Every object as a line of JSON.
+    Export,
+    /// A step in the replacement of the authorities; the answer is text.
+    RotateCa(Step),
+}
+
+/// See `coracle cert rotate-ca`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Says how far it is.
+    Show,
+    /// New ones are trusted.
+    Begin,
+    /// New ones sign.
+    Issue { anyway: bool },
+    /// Old ones go.
+    Finish { anyway: bool },
+    /// New ones go.
+    Abandon,
 }
 
 impl Request {
-    const ALL: [(&'static str, Self); 1] = [("backup", Self::Backup)];
+    const ALL: [(&'static str, Self); 9] = [
+        ("backup", Self::Backup),
+        ("export", Self::Export),
+        ("rotate-ca show", Self::RotateCa(Step::Show)),
+        ("rotate-ca begin", Self::RotateCa(Step::Begin)),
+        ("rotate-ca issue", Self::RotateCa(Step::Issue { anyway: false })),
+        ("rotate-ca issue anyway", Self::RotateCa(Step::Issue { anyway: true })),
+        ("rotate-ca finish", Self::RotateCa(Step::Finish { anyway: false })),
+        ("rotate-ca finish anyway", Self::RotateCa(Step::Finish { anyway: true })),
+        ("rotate-ca abandon", Self::RotateCa(Step::Abandon)),
+    ];
 
-    fn parse(line: &str) -> Option<Self> {
+    pub fn parse(line: &str) -> Option<Self> {
         Self::ALL.iter().find(|(word, _)| *word == line).map(|(_, request)| *request)
     }
 
@@ -40,7 +68,7 @@ impl Request {
 
 /// A socket's path has 107 bytes at most (unix(7)), a data directory's any number: it is named by a descriptor of the
 /// directory, which has to stay open meanwhile.
-fn short_path(data_dir: &Path) -> io::Result<(File, PathBuf)> {
+pub fn short_path(data_dir: &Path) -> io::Result<(File, PathBuf)> {
     let dir = File::open(data_dir)?;
     let path = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(SOCKET);
     Ok((dir, path))

@@ -226,7 +226,8 @@ mod tests {
             "--register-with-taints=a",
         ];
         let (kubelet, eviction) = flags(&line);
-        let file = json!({ "cpuManagerPolicy": "static", "maxpods": 1, "tlsCertFile": "c", "tlsPrivateKeyFile": "k" });
+        let file =
+            json!({ "hairpinMode": "none", "maxpods": 1, "tlsCertFile": "c", "tlsPrivateKeyFile": "k" });
         let file = serde_json::from_value(file).expect("an object");
         let mut mistakes = Vec::new();
         let settings =
@@ -238,7 +239,7 @@ mod tests {
             "kubernetes.io/x",
             "system-reserved: \"cpu\"",
             "register-with-taints: \"a\"",
-            "cpuManagerPolicy: \"static\" cannot be had",
+            "hairpinMode: \"none\" cannot be had",
             "maxpods: KubeletConfiguration has no such field",
             "tlsCertFile: the cluster's",
         ] {

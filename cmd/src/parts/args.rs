@@ -10,6 +10,22 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Args)]
+pub struct SchedulerArgs {
+    /// Whom to ask, and as whom
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG", default_value = "/etc/coracle/admin.conf")]
+    pub kubeconfig: PathBuf,
+    /// KubeSchedulerConfiguration [default: upstream's default profile]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Port of /healthz, /livez, /readyz and /metrics, over HTTPS; 0 for none [default: 10259, if nobody has it]
+    #[arg(long, value_name = "PORT")]
+    pub secure_port: Option<u16>,
+    /// Where that port listens
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub bind_address: IpAddr,
+}
+
+#[derive(Args)]
 pub struct ControllersArgs {
     /// Whom to ask, and as whom: system:kube-controller-manager. Each controller acts as its own service account in
     /// kube-system, by tokens that are asked for with this identity
@@ -127,7 +143,7 @@ pub struct KubeletPartArgs {
     #[arg(long, value_name = "URL")]
     pub container_runtime_endpoint: Option<String>,
     /// Where state lives
-    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
+    #[arg(long, value_name = "DIR", default_value = crate::settings::DEFAULT_DATA_DIR)]
     pub data_dir: PathBuf,
     /// Where pods ask for names [default: the address of the Service kube-dns in kube-system]
     #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',')]
@@ -252,7 +268,7 @@ pub struct KubeconfigArgs {
     #[arg(long, value_name = "NAME", required_if_eq("part", "kubelet"))]
     pub node: Option<String>,
     /// Where the server's state lives
-    #[arg(long, value_name = "DIR", default_value = crate::config::DEFAULT_DATA_DIR)]
+    #[arg(long, value_name = "DIR", default_value = crate::settings::DEFAULT_DATA_DIR)]
     pub data_dir: PathBuf,
     /// How long its certificate is good
     #[arg(long, value_name = "DURATION", default_value = "8760h")]

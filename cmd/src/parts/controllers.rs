@@ -6,9 +6,9 @@ use super::leading::{identity, work_while_leading};
 use super::port::{self, Life};
 use super::server_names;
 use super::signing::Signing;
-use crate::config::or_note;
 use crate::kubeconfig;
-use crate::server::fail;
+use crate::process::fail;
+use crate::settings::or_note;
 use coracle_api::error::chain;
 use coracle_client::leader::{Candidate, Times};
 use coracle_client::{Context, Informers};
@@ -100,7 +100,7 @@ impl Settings {
         let reserved_names =
             Reserved { networks: self.networks.clone(), api_server: Some(Arc::new(move || server.clone())) };
         let controllers = coracle_controllers::Config {
-            root_ca_pem,
+            root_ca: root_ca_pem.into(),
             client_for: Some(Arc::new(move |name: &str| of_controllers.client(name))),
             legacy_tokens: self.signing.tokens.clone(),
             certificate_signer: self.signing.certificates.clone(),

@@ -3,11 +3,12 @@
 
 use super::args::KubeletPartArgs;
 use crate::address::of_this_node;
-use crate::agent::certificates::{Certificate, Keeper, Role};
-use crate::config::{node_name, or_note};
+use crate::certificates::{Certificate, Keeper, Role};
+use crate::code;
 use crate::kubelet::{KubeletSettings, Said};
 use crate::node::{self, BoxError};
-use crate::server::{code, fail};
+use crate::process::fail;
+use crate::settings::{node_name, or_note};
 use crate::supervise::Supervisor;
 use crate::{cluster, kubeconfig, private};
 use coracle_api::certificate::Holder;

@@ -5,14 +5,14 @@ mod accounts;
 pub mod args;
 pub mod controllers;
 pub mod kubelet;
-mod leading;
+pub mod leading;
 pub mod port;
 pub mod proxy;
 pub mod scheduler;
 mod server_names;
-mod signing;
+pub mod signing;
 
-use crate::server::until_told_to_end;
+use crate::process::until_told_to_end;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;

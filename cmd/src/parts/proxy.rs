@@ -3,8 +3,8 @@
 
 use super::args::ProxyArgs;
 use crate::address::of_this_node;
-use crate::config::node_name;
-use crate::server::fail;
+use crate::process::fail;
+use crate::settings::node_name;
 use crate::supervise::Supervisor;
 use crate::{cluster, kubeconfig, node};
 use coracle_apiserver::health::Health;
@@ -76,7 +76,7 @@ impl Settings {
             service_cidr: None,
             addresses,
             cni_conf_dir: &self.cni_conf_dir,
-            data_dir: Path::new(crate::config::DEFAULT_DATA_DIR),
+            data_dir: Path::new(crate::settings::DEFAULT_DATA_DIR),
             create: false,
         }
     }

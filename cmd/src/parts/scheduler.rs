@@ -1,10 +1,10 @@
 //! `coracle scheduler`: a scheduler as its own process, beside or instead of the server's own.
 
+use super::args::SchedulerArgs;
 use super::leading::{identity, work_while_leading};
 use super::port::{self, Life};
-use crate::args::SchedulerArgs;
 use crate::kubeconfig::client;
-use crate::server::fail;
+use crate::process::fail;
 use coracle_client::leader::{Candidate, Times};
 use coracle_client::{Context, Informers};
 use coracle_scheduler::metrics::resources;

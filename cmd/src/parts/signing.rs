@@ -1,14 +1,15 @@
 //! What the controllers sign with, from the files that upstream's flags name.
 
 use super::args::SigningArgs;
-use crate::server::SecretTokens;
 use coracle_api::error::chain;
+use coracle_apiserver::authn::claims::Reference;
 use coracle_apiserver::authn::{Issuing, ServiceAccountTokens};
 use coracle_apiserver::pki::{PkiError, ServiceAccountKey, SigningAuthority};
 use coracle_controllers::CertificateSigner;
 use coracle_controllers::certificates::KUBELET_SERVING;
 use coracle_controllers::serviceaccount::LegacyTokens;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +63,21 @@ impl Signing {
             Arc::new(SecretTokens(Arc::new(tokens))) as Arc<dyn LegacyTokens>
         });
         Self { certificates, tokens }
+    }
+}
+
+/// Signs the tokens that Secrets carry with the cluster's own key.
+pub struct SecretTokens(pub Arc<ServiceAccountTokens>);
+
+impl LegacyTokens for SecretTokens {
+    fn sign(&self, account: &ServiceAccount, secret: &Secret) -> Result<String, String> {
+        let reference = Reference {
+            name: account.metadata.name.clone().unwrap_or_default(),
+            uid: account.metadata.uid.clone().unwrap_or_default(),
+        };
+        let namespace = account.metadata.namespace.as_deref().unwrap_or_default();
+        let secret = secret.metadata.name.as_deref().unwrap_or_default();
+        self.0.issue_legacy(namespace, &reference, secret).map_err(|e| e.to_string())
     }
 }
 

@@ -2,38 +2,66 @@
 
 use super::control_plane::{ControlPlane, service_address};
 use super::identity::Clients;
+use super::living::Living;
+use crate::cluster;
 use crate::config::{Component, Config};
 use crate::node;
+use crate::parts::leading::{identity, work_while_leading};
+use crate::parts::signing::SecretTokens;
+use crate::shown;
 use crate::supervise::Supervisor;
-use coracle_apiserver::authn::ServiceAccountTokens;
-use coracle_apiserver::authn::claims::Reference;
 use coracle_apiserver::pki::{Pki, Signer};
+use coracle_client::beat::{self, Patience};
+use coracle_client::leader::{Candidate, Times};
 use coracle_client::{Context, Informers};
 use coracle_controllers::certificates::{KUBELET_SERVING, Reserved};
-use coracle_controllers::serviceaccount::LegacyTokens;
 use coracle_kubelet::simulate::{SimulateConfig, run_simulated};
-use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// What the names of Services end in.
-pub const CLUSTER_DOMAIN: &str = "cluster.local";
-/// Where the node's DNS server listens; the Service `kube-dns` leads there. Not 53, which the machine's own resolver
-/// may hold.
-const DNS_PORT: u16 = 10_053;
+/// Between servers on one store: whoever leads is followed within 15 seconds of its death.
+const LEADING: Times =
+    Times { lease: Duration::from_secs(12), renew: Duration::from_secs(8), retry: Duration::from_secs(2) };
 
 /// What a component's start needs; one for all components.
 #[derive(Clone)]
 struct Base {
     clients: Clients,
     informers: Informers,
+    /// Who this server is among those on one store; `None` where there are no others.
+    candidate: Option<String>,
 }
 
 impl Base {
+    /// Runs `work` where this is the only server, or while it holds the Lease.
+    async fn lead<R, E>(
+        &self,
+        lease: &str,
+        client: kube::Client,
+        stop: CancellationToken,
+        work: impl FnOnce(CancellationToken) -> R,
+    ) -> Result<(), String>
+    where
+        R: Future<Output = Result<(), E>>,
+        E: std::error::Error,
+    {
+        let candidate = self.candidate.clone().map(|identity| Candidate {
+            client,
+            namespace: "kube-system".to_owned(),
+            lease: lease.to_owned(),
+            identity,
+            times: LEADING,
+        });
+        let leading = AtomicBool::default();
+        let done = |stop| async move { work(stop).await.map_err(|error| coracle_api::error::chain(&error)) };
+        work_while_leading(candidate, &leading, &stop, done).await
+    }
+
     fn context(&self, client: kube::Client, stop: CancellationToken) -> Context {
         Context { client, informers: self.informers.clone(), stop }
     }
@@ -44,10 +72,16 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     let clients = Clients::new(control_plane.api.clone());
     let informers =
         Informers::new(clients.privileged("system:coracle:informers"), control_plane.api.stop().clone());
-    let base = Base { clients, informers };
+    let candidate = config.backend.is_shared().then(identity);
+    let base = Base { clients, informers, candidate };
     coracle_apiserver::metrics::global().collect_as("clients", coracle_client::metrics::render);
+    crate::cert::metrics::show(&config.data_dir, &config.kubeconfig);
     let drivers = coracle_storage::csi::Drivers::default();
+    api(supervisor, control_plane);
     cluster_ips(supervisor, base.clone());
+    if base.candidate.is_some() {
+        living(supervisor, base.clone(), control_plane.address);
+    }
     if config.runs(Component::Scheduler) {
         scheduler(supervisor, base.clone());
     }
@@ -63,18 +97,43 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     if config.simulate_nodes > 0 {
         simulated_nodes(supervisor, base.clone(), config.simulate_nodes);
     }
-    if config.runs(Component::Kubelet) {
-        kubelet(supervisor, base.clone(), control_plane, (config, drivers));
-    }
     if config.runs(Component::Proxy) {
         proxy(supervisor, base.clone(), config);
     }
     if config.runs(Component::Network) && runs_a_node(config) {
         network(supervisor, base.clone(), config);
     }
-    if config.runs(Component::Dns) {
-        dns(supervisor, base, config);
+    if config.runs(Component::Manifests) {
+        manifests(supervisor, base.clone(), config);
     }
+    if config.runs(Component::Dns) {
+        dns(supervisor, base.clone(), config);
+    }
+    // The others are known by now, which it shows.
+    if config.runs(Component::Kubelet) {
+        kubelet(supervisor, base, control_plane, config, drivers);
+    } else {
+        shown::nothing();
+    }
+}
+
+/// Between two beats of the API server.
+const API_BEAT: Duration = Duration::from_secs(5);
+
+/// Nothing is restarted by it: while it hangs `/livez` says so, and twice in a row the process ends.
+fn api(supervisor: &mut Supervisor, control_plane: &ControlPlane) {
+    let pulse = Arc::new(control_plane.pulse());
+    supervisor.spawn("api", move |stop| {
+        let pulse = pulse.clone();
+        async move {
+            while stop.run_until_cancelled(tokio::time::sleep(API_BEAT)).await.is_some() {
+                if let Err(why) = beat::working(Patience::Usual, pulse()).await {
+                    tracing::debug!(%why, "the store does not read");
+                }
+            }
+            Ok::<_, std::convert::Infallible>(())
+        }
+    });
 }
 
 /// The server's own work, whoever runs the controllers.
@@ -85,6 +144,14 @@ fn cluster_ips(supervisor: &mut Supervisor, base: Base) {
             coracle_controllers::clusterip::run(context).await;
             Ok::<_, std::convert::Infallible>(())
         }
+    });
+}
+
+/// What the Service `kubernetes` leads to.
+fn living(supervisor: &mut Supervisor, base: Base, address: SocketAddr) {
+    supervisor.spawn("api-endpoints", move |stop| {
+        let client = base.clients.privileged("system:apiserver");
+        Living { client, address, identity: identity() }.run(stop)
     });
 }
 
@@ -101,8 +168,12 @@ fn scheduler(supervisor: &mut Supervisor, base: Base) {
     coracle_apiserver::metrics::global()
         .serve_at(coracle_scheduler::metrics::resources::PATH, move |text| pods(text));
     supervisor.spawn("scheduler", move |stop| {
-        let context = base.context(base.clients.user("system:kube-scheduler"), stop);
-        coracle_scheduler::run(context, options.clone())
+        let (base, options) = (base.clone(), options.clone());
+        async move {
+            let client = base.clients.user("system:kube-scheduler");
+            let work = |stop| coracle_scheduler::run(base.context(client.clone(), stop), options);
+            base.lead("kube-scheduler", client.clone(), stop, work).await
+        }
     });
 }
 
@@ -114,7 +185,7 @@ fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlP
         shown.render(text);
     });
     let settings = coracle_controllers::Config {
-        root_ca_pem: control_plane.pki.ca_pem().to_owned(),
+        root_ca: control_plane.pki.ca_changes().into(),
         cluster_cidr: config.cluster_cidr.parse().ok(),
         client_for: Some(Arc::new(move |name: &str| accounts.service_account(name))),
         legacy_tokens: Some(Arc::new(SecretTokens(control_plane.tokens.clone()))),
@@ -124,8 +195,12 @@ fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlP
         metrics,
     };
     supervisor.spawn("controllers", move |stop| {
-        let context = base.context(base.clients.user("system:kube-controller-manager"), stop);
-        coracle_controllers::run(context, settings.clone())
+        let (base, settings) = (base.clone(), settings.clone());
+        async move {
+            let client = base.clients.user("system:kube-controller-manager");
+            let work = |stop| coracle_controllers::run(base.context(client.clone(), stop), settings);
+            base.lead("kube-controller-manager", client.clone(), stop, work).await
+        }
     });
 }
 
@@ -144,11 +219,14 @@ fn volume_controllers(supervisor: &mut Supervisor, base: Base) {
     let accounts = base.clients.clone();
     let client_for: coracle_storage::ClientFor = Arc::new(move |name: &str| accounts.service_account(name));
     supervisor.spawn("storage", move |stop| {
-        let context = base.context(base.clients.user("system:kube-controller-manager"), stop);
-        coracle_storage::run_controllers(
-            context,
-            coracle_storage::Config { client_for: Some(client_for.clone()) },
-        )
+        let (base, client_for) = (base.clone(), client_for.clone());
+        async move {
+            let candidate = base.clients.privileged("system:coracle:storage");
+            let client = base.clients.user("system:kube-controller-manager");
+            let settings = coracle_storage::Config { client_for: Some(client_for) };
+            let work = |stop| coracle_storage::run_controllers(base.context(client, stop), settings);
+            base.lead("coracle-storage", candidate, stop, work).await
+        }
     });
 }
 
@@ -172,8 +250,12 @@ fn nfs(supervisor: &mut Supervisor, base: Base, config: &Config) {
         mounter: Arc::new(coracle_storage::volumes::LinuxMounter),
     };
     supervisor.spawn("nfs-provisioner", move |stop| {
-        let context = base.context(base.clients.privileged("system:coracle:nfs-provisioner"), stop);
-        coracle_storage::run_nfs(context, settings.clone())
+        let (base, settings) = (base.clone(), settings.clone());
+        async move {
+            let client = base.clients.privileged("system:coracle:nfs-provisioner");
+            let work = |stop| coracle_storage::run_nfs(base.context(client.clone(), stop), settings);
+            base.lead("coracle-nfs", client.clone(), stop, work).await
+        }
     });
 }
 
@@ -198,13 +280,19 @@ fn kubelet(
     supervisor: &mut Supervisor,
     base: Base,
     control_plane: &ControlPlane,
-    (config, drivers): (&Config, coracle_storage::csi::Drivers),
+    config: &Config,
+    drivers: coracle_storage::csi::Drivers,
 ) {
     let mut settings = coracle_kubelet::Config::new(&config.node_name, config.node_ip);
     settings.data_dir.clone_from(&config.data_dir);
     settings.cluster_dns = vec![service_address(config, 10)];
     config.kubelet.apply(&mut settings);
     settings.drivers = drivers;
+    if config.runs(Component::ShownPods) {
+        shown::all(&mut settings, supervisor, true);
+    } else {
+        shown::nothing();
+    }
     let pki = control_plane.pki.clone();
     supervisor.spawn("kubelet", move |stop| {
         let context = base.context(base.clients.node(&settings.node_name), stop);
@@ -257,34 +345,31 @@ fn network(supervisor: &mut Supervisor, base: Base, config: &Config) {
     });
 }
 
+/// Who may write into the data directory owns the cluster anyway.
+fn manifests(supervisor: &mut Supervisor, base: Base, config: &Config) {
+    let settings = coracle_manifests::Config {
+        directory: config.data_dir.join("manifests"),
+        memory: config.data_dir.join("manifests-applied.json"),
+    };
+    supervisor.spawn("manifests", move |stop| {
+        let context = base.context(base.clients.privileged("system:coracle:manifests"), stop);
+        coracle_manifests::run(context, settings.clone())
+    });
+}
+
 fn dns(supervisor: &mut Supervisor, base: Base, config: &Config) {
     let networks = [&config.cluster_cidr, &config.service_cidr];
     let settings = coracle_dns::Config {
-        listen: SocketAddr::new(config.node_ip, DNS_PORT),
+        listen: SocketAddr::new(config.node_ip, cluster::DNS_PORT),
         node_name: config.node_name.clone(),
         cluster_dns: service_address(config, 10),
-        domain: CLUSTER_DOMAIN.to_owned(),
+        domain: cluster::DOMAIN.to_owned(),
         clients: networks.iter().filter_map(|n| n.parse().ok()).collect(),
     };
     supervisor.spawn("dns", move |stop| {
         let context = base.context(base.clients.service_account("coredns"), stop);
-        coracle_dns::run(context, settings.clone())
+        coracle_dns::run(context, settings.clone(), coracle_dns::Publication::Endpoints)
     });
-}
-
-/// Signs the tokens that Secrets carry with the cluster's own key.
-pub struct SecretTokens(pub Arc<ServiceAccountTokens>);
-
-impl LegacyTokens for SecretTokens {
-    fn sign(&self, account: &ServiceAccount, secret: &Secret) -> Result<String, String> {
-        let reference = Reference {
-            name: account.metadata.name.clone().unwrap_or_default(),
-            uid: account.metadata.uid.clone().unwrap_or_default(),
-        };
-        let namespace = account.metadata.namespace.as_deref().unwrap_or_default();
-        let secret = secret.metadata.name.as_deref().unwrap_or_default();
-        self.0.issue_legacy(namespace, &reference, secret).map_err(|e| e.to_string())
-    }
 }
 
 /// Signs certificate requests with the cluster's own authorities.

@@ -1,9 +1,12 @@
 //! Store, certificates, API server and the objects every cluster begins with.
 
 use super::identity::Clients;
-use super::{StartError, reloaded, revoked, role, stored};
+use super::rotation::Rotation;
+use super::{door, reloaded, revoked, role, stored};
+use crate::backup;
 use crate::config::{Backend, Component, Config};
-use crate::door;
+use crate::process::StartError;
+use coracle_apiserver::Resources;
 use coracle_apiserver::admission;
 use coracle_apiserver::aggregation::FrontProxy;
 use coracle_apiserver::authn::{Authenticator, ServiceAccountTokens};
@@ -19,6 +22,8 @@ use coracle_apiserver::pki::{Pki, PkiOptions};
 use coracle_apiserver::server::{self, ApiServer, EdgeOptions, ServerConfig};
 use coracle_apiserver::store::sled::{Incidents, Options as SledOptions};
 use coracle_apiserver::store::{MemoryStore, SledStore, Store};
+use coracle_client::Recorder;
+use futures::future::BoxFuture;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +38,8 @@ pub struct ControlPlane {
     pub api: ApiServer,
     pub pki: Arc<Pki>,
     pub tokens: Arc<ServiceAccountTokens>,
+    /// Where other machines reach the API.
+    pub address: SocketAddr,
     store: Arc<dyn Store>,
     /// Ends requests that last, after the components have ended.
     stop: CancellationToken,
@@ -51,8 +58,13 @@ pub fn service_address(config: &Config, n: u8) -> IpAddr {
 
 /// The embedded one also as what it is.
 async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Arc<SledStore>>), StartError> {
-    if config.backend == Backend::Memory {
-        return Ok((MemoryStore::new(), None));
+    match &config.backend {
+        Backend::Memory => return Ok((MemoryStore::new(), None)),
+        Backend::Etcd(options) => {
+            let store = crate::etcd::open(options).await.map_err(|e| StartError::new("open the store", e))?;
+            return Ok((store, None));
+        }
+        Backend::Sled => {}
     }
     let dir = config.data_dir.join("db");
     let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, SledOptions::default()));
@@ -86,22 +98,22 @@ impl ControlPlane {
         let ((store, sled), pki) = (store?, pki?);
         let (encrypting, source) = config.encryption.open(&config.data_dir.join("pki"), store).await?;
         let store: Arc<dyn Store> = encrypting.clone();
-        let cache =
-            server::load_cache(store.clone()).await.map_err(|e| StartError::new("load the store", e))?;
+        let resources =
+            server::load_resources(store.clone()).await.map_err(|e| StartError::new("load the store", e))?;
         let found_at = format!("https://{}", SocketAddr::new(config.node_ip, port));
         let issuing = config.access.issuing(&found_at);
         let tokens = Arc::new(ServiceAccountTokens::with(pki.service_account_key(), issuing));
         let edge = config.edge.options().await.map_err(|e| StartError::new("audit log and traces", &*e))?;
         let edge = EdgeOptions { address: SocketAddr::new(config.node_ip, port).to_string(), ..edge };
-        let authenticator = authenticator(&pki, &tokens, &cache, config).await?;
-        let api = assemble(&pki, authenticator.clone(), store.clone(), cache, config, edge)?;
+        let authenticator = authenticator(&pki, &tokens, &resources.cache, config).await?;
+        let api = assemble(&pki, authenticator.clone(), store.clone(), resources, config, edge)?;
         let host = if config.bind_address.is_unspecified() {
             IpAddr::from([127, 0, 0, 1])
         } else {
             config.bind_address
         };
         let url = format!("https://{}", SocketAddr::new(host, port));
-        bootstrap::apply(api.registry(), &cluster(config, &pki, port))
+        bootstrap::apply(api.registry(), &first_objects(config, &pki, port))
             .await
             .map_err(|e| StartError::new("make the cluster's first objects", e))?;
         api.health().started();
@@ -117,7 +129,16 @@ impl ControlPlane {
         let until = own_stop.clone();
         let mut tasks = vec![tokio::spawn(async move { serving.serve(listener, Some(tls), until).await })];
         tasks.push(flow_control);
-        tasks.extend(sled.and_then(|sled| door(sled, config, own_stop.clone())));
+        let config_of = Arc::new(config.clone());
+        let rotation = Rotation {
+            pki: pki.clone(),
+            api: api.clone(),
+            config: config_of.clone(),
+            port,
+            url: url.clone(),
+        };
+        tasks.extend(sled.clone().and_then(|sled| backups(sled, &api, &config_of)));
+        tasks.extend(sled.and_then(|sled| door(sled, config_of, rotation, own_stop.clone())));
         tasks.extend(tellers);
         tasks.push(api.maintain_aggregation());
         tasks.push(api.maintain_definitions());
@@ -142,7 +163,22 @@ impl ControlPlane {
             stop.run_until_cancelled(admin).await;
         }));
         tracing::info!(%url, kubeconfig = %config.kubeconfig.display(), "the API is ready");
-        Ok(Self { api, pki, tokens, store, stop: own_stop, tasks })
+        let address = SocketAddr::new(config.node_ip, port);
+        Ok(Self { api, pki, tokens, address, store, stop: own_stop, tasks })
+    }
+
+    /// Whether locks of the store and of the watch cache can be had: what a beat of the API server is. Asks nobody, and
+    /// stands in no log.
+    pub fn pulse(&self) -> impl Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static {
+        let (store, cache) = (self.store.clone(), self.api.cache().clone());
+        move || {
+            let (store, cache) = (store.clone(), cache.clone());
+            Box::pin(async move {
+                let _ = cache.changed_at("namespaces");
+                let found = store.get("/registry/namespaces/kube-system").await;
+                found.map(drop).map_err(|e| coracle_api::error::chain(&e))
+            })
+        }
     }
 
     /// Ends watches and connections, and makes everything durable.
@@ -180,11 +216,31 @@ fn tellers(api: &ApiServer, config: &Config, incidents: Option<Incidents>) -> Ve
     tasks
 }
 
+/// Written by schedule, if one is set.
+fn backups(sled: Arc<SledStore>, api: &ApiServer, config: &Arc<Config>) -> Option<JoinHandle<()>> {
+    // Mistakes were told when the configuration was read.
+    let plan = config.backup.plan(&config.data_dir, &mut Vec::new())?;
+    let client = Clients::new(api.clone()).privileged("system:coracle:backups");
+    let told = backup::Told {
+        recorder: Recorder::new(client, "kube-apiserver", &config.node_name),
+        regarding: reloaded::regarding(&config.node_name),
+    };
+    let run = backup::run(sled, config.clone(), plan, told);
+    Some(tokio::spawn(discard(api.stop().clone().run_until_cancelled_owned(run))))
+}
+
 /// For commands on this machine. Without it all else works.
-fn door(sled: Arc<SledStore>, config: &Config, stop: CancellationToken) -> Option<JoinHandle<()>> {
+fn door(
+    sled: Arc<SledStore>,
+    config: Arc<Config>,
+    rotation: Rotation,
+    stop: CancellationToken,
+) -> Option<JoinHandle<()>> {
+    let runtime = tokio::runtime::Handle::current();
+    let rotate: door::Rotate = Arc::new(move |step| runtime.block_on(rotation.carry_out(step)));
     match door::open(&config.data_dir) {
         Ok(listener) => {
-            let inside = door::Inside { sled, config: Arc::new(config.clone()) };
+            let inside = door::Inside { sled, config, rotate };
             Some(tokio::spawn(inside.serve(listener, stop)))
         }
         Err(error) => {
@@ -215,7 +271,7 @@ fn assemble(
     pki: &Arc<Pki>,
     authenticator: Arc<Authenticator>,
     store: Arc<dyn Store>,
-    cache: Arc<Cache>,
+    resources: Resources,
     config: &Config,
     edge: EdgeOptions,
 ) -> Result<ApiServer, StartError> {
@@ -228,6 +284,7 @@ fn assemble(
     let kubelets = KubeletClient::new(to_kubelets, stop.clone())
         .with_stream_idle(config.streaming_connection_idle_timeout)
         .guarded(guard(pki.clone(), config));
+    let cache = &resources.cache;
     let locals = Locals::new(cache.clone(), server::rbac_generation(cache.clone()));
     let authorizer = config
         .authorization
@@ -246,9 +303,13 @@ fn assemble(
         clock: Arc::new(jiff::Timestamp::now),
         stop,
     };
-    let edge =
-        EdgeOptions { front_proxy: Some(FrontProxy::new(pki.clone())), flags: config.flags.clone(), ..edge };
-    Ok(ApiServer::with_options(parts, edge, store, cache))
+    let edge = EdgeOptions {
+        front_proxy: Some(FrontProxy::new(pki.clone())),
+        flags: config.flags.clone(),
+        pages: config.runs(Component::Ui).then_some(crate::ui::page),
+        ..edge
+    };
+    Ok(ApiServer::with_options(parts, edge, store, resources))
 }
 
 fn guard(pki: Arc<Pki>, config: &Config) -> Guard {
@@ -268,9 +329,11 @@ fn admission_for(config: &Config) -> Result<admission::Config, String> {
     Ok(admission::Config { enabled, disabled, configuration })
 }
 
-fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {
+/// Of this the objects are made that every cluster begins with.
+pub fn first_objects(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {
     BootstrapConfig {
-        api_addresses: vec![config.node_ip],
+        // Where there may be other servers, `living` keeps them.
+        api_addresses: if config.backend.is_shared() { Vec::new() } else { vec![config.node_ip] },
         api_port: port,
         service_ip: service_address(config, 1),
         service_cidr: config.service_cidr.clone(),
@@ -278,10 +341,10 @@ fn cluster(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {
         local_path: config.runs(Component::Storage),
         dns: config.runs(Component::Dns).then(|| ClusterDns {
             ip: service_address(config, 10),
-            corefile: coracle_dns::default_corefile(super::components::CLUSTER_DOMAIN),
+            corefile: coracle_dns::default_corefile(crate::cluster::DOMAIN),
         }),
-        ca_pem: pki.ca_pem().to_owned(),
-        front_proxy_ca_pem: pki.front_proxy_ca_pem().to_owned(),
+        ca_pem: pki.ca_pem(),
+        front_proxy_ca_pem: pki.front_proxy_ca_pem(),
         server_url: format!("https://{}", SocketAddr::new(config.node_ip, port)),
     }
 }

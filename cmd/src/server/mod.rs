@@ -1,41 +1,26 @@
 //! `coracle server`: the control plane first, then the components, then waiting for the end.
 
-pub mod code;
 mod components;
 mod control_plane;
+mod door;
 mod identity;
+mod living;
 mod reloaded;
 mod revoked;
 pub mod role;
+mod rotation;
 mod stored;
 
-pub use components::SecretTokens;
 pub use control_plane::ControlPlane;
 
 use crate::args::ServerArgs;
+use crate::code;
 use crate::config::Config;
 use crate::private;
+use crate::process::{StartError, fail, until_told_to_end};
 use crate::supervise::Supervisor;
 use std::process::ExitCode;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-
-/// Everything that can keep the server from starting; the text says what to do.
-#[derive(Debug)]
-pub struct StartError(String);
-
-impl StartError {
-    /// `what` failed because of `error`, whose whole chain is shown.
-    pub fn new(what: &str, error: impl std::error::Error) -> Self {
-        Self(format!("{what}: {}", coracle_api::error::chain(&error)))
-    }
-}
-
-impl std::fmt::Display for StartError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// A cluster in this process.
 pub struct Node {
@@ -48,10 +33,17 @@ impl Node {
     pub async fn start(config: &Config, stop: CancellationToken) -> Result<Self, StartError> {
         let control_plane = ControlPlane::start(config, stop.clone()).await?;
         let mut supervisor = Supervisor::new(stop, control_plane.api.health().clone());
+        let counts = supervisor.counts();
+        coracle_apiserver::metrics::global().collect_as("supervision", move |text| counts.render(text));
         components::spawn_all(&mut supervisor, &control_plane, config);
         tokio::spawn(code::hand_back(control_plane.api.stop().clone()));
         tokio::spawn(coracle_client::clock::watch(control_plane.api.stop().clone()));
         Ok(Self { control_plane, supervisor })
+    }
+
+    /// Tells whoever watches over the process that it is there.
+    pub fn tell_ready(&self) {
+        self.supervisor.ready();
     }
 
     /// Stops the components, then the API, then the store.
@@ -85,25 +77,11 @@ pub async fn command(config: Config) -> ExitCode {
         Ok(node) => node,
         Err(error) => return fail(&error.to_string()),
     };
+    node.tell_ready();
     if let Err(error) = until_told_to_end().await {
         return fail(&error.to_string());
     }
     tracing::info!("ending");
     node.shut_down().await;
     ExitCode::SUCCESS
-}
-
-pub fn fail(text: &str) -> ExitCode {
-    for line in text.lines() {
-        eprintln!("coracle: {line}");
-    }
-    ExitCode::FAILURE
-}
-
-/// SIGTERM or SIGINT.
-pub async fn until_told_to_end() -> std::io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-    Ok(())
 }

@@ -5,6 +5,7 @@
 
 mod accounts;
 mod cleaner;
+mod published;
 mod root_ca;
 mod tokens;
 
@@ -13,6 +14,7 @@ use kube::Resource;
 
 pub use accounts::run as run_accounts;
 pub use cleaner::run as run_cleaner;
+pub use published::RootCa;
 pub use root_ca::run as run_root_ca;
 pub use tokens::{LegacyTokens, run as run_tokens};
 

@@ -1,6 +1,6 @@
 //! The ConfigMap `kube-root-ca.crt` of every namespace, by which its pods verify the API server.
 
-use super::namespace_of;
+use super::{RootCa as Published, namespace_of};
 use crate::clients::Clients;
 use crate::common::{code_of, namespace_terminating};
 use coracle_client::informer::deleting;
@@ -25,8 +25,12 @@ struct RootCa {
     pem: String,
 }
 
-/// Runs the controller until `stop` is cancelled; `pem` is the CA that signed the API server's certificate.
-pub async fn run(clients: Clients, pem: String, stop: CancellationToken) {
+/// Runs the controller until `stop` is cancelled; `ca` is the CA that signed the API server's certificate.
+pub async fn run(clients: Clients, ca: Published, stop: CancellationToken) {
+    ca.each(stop, |pem, stop| run_with(clients.clone(), pem, stop)).await;
+}
+
+async fn run_with(clients: Clients, pem: String, stop: CancellationToken) {
     let namespaces = clients.informers.of::<Namespace>();
     let only = &format!("metadata.name={NAME}");
     let maps = clients.informers.selected::<ConfigMap>(only, stop.clone());

@@ -1,6 +1,7 @@
 //! Secrets of type `kubernetes.io/service-account-token`: filled with a token that does not expire, deleted with
 //! their account, and no longer named by it once they are gone.
 
+use super::RootCa;
 use crate::clients::Clients;
 use crate::common::code_of;
 use coracle_api::well_known;
@@ -56,7 +57,11 @@ struct Tokens {
 }
 
 /// Runs the controller until `stop` is cancelled.
-pub async fn run(clients: Clients, signer: Arc<dyn LegacyTokens>, ca_pem: String, stop: CancellationToken) {
+pub async fn run(clients: Clients, signer: Arc<dyn LegacyTokens>, ca: RootCa, stop: CancellationToken) {
+    ca.each(stop, |pem, stop| run_with(clients.clone(), signer.clone(), pem, stop)).await;
+}
+
+async fn run_with(clients: Clients, signer: Arc<dyn LegacyTokens>, ca_pem: String, stop: CancellationToken) {
     let accounts = clients.informers.of::<ServiceAccount>();
     let only = &format!("type={TYPE}");
     let secrets = clients.informers.selected::<Secret>(only, stop.clone());

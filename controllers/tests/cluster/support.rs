@@ -47,7 +47,8 @@ impl World {
         let _ = tracing_subscriber::fmt().with_max_level(level).with_test_writer().try_init();
         let stop = CancellationToken::new();
         let store: Arc<dyn Store> = MemoryStore::new();
-        let cache = server::load_cache(store.clone()).await.unwrap();
+        let resources = server::load_resources(store.clone()).await.unwrap();
+        let cache = &resources.cache;
         let config = ServerConfig {
             authenticator: None,
             authorizer: Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
@@ -57,7 +58,7 @@ impl World {
             clock: Arc::new(jiff::Timestamp::now),
             stop: stop.clone(),
         };
-        let api = ApiServer::new(config, store, cache);
+        let api = ApiServer::new(config, store, resources);
         bootstrap::apply(api.registry(), &cluster()).await.unwrap();
         // Ends with the server.
         drop(api.maintain_definitions());

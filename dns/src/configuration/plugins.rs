@@ -273,7 +273,12 @@ fn cache(directive: &Directive, given: &Given) -> Result<CacheSettings, Vec<Mist
         failure: Duration::from_secs(FAILURE),
         stale: None,
     };
-    each(directive, |line| match line.name.as_str() {
+    each(directive, |line| cache_line(line, given, &mut cache))?;
+    Ok(cache)
+}
+
+fn cache_line(line: &Directive, given: &Given, cache: &mut CacheSettings) -> Result<(), Vec<Mistake>> {
+    match line.name.as_str() {
         "success" => kept(line, &mut cache.success),
         "denial" => kept(line, &mut cache.denial),
         "servfail" => {
@@ -284,44 +289,51 @@ fn cache(directive: &Directive, given: &Given) -> Result<CacheSettings, Vec<Mist
             Ok(())
         }
         "serve_stale" => {
-            let (time, mode) = match line.arguments.as_slice() {
-                [] => (Some(Duration::from_secs(STALE)), None),
-                [time] => (duration(time), None),
-                [time, mode] => (duration(time), Some(mode.as_str())),
-                _ => (None, None),
-            };
-            let refresh = match mode {
-                None | Some("immediate") => Refresh::Immediate,
-                Some("verify") => Refresh::Verify,
-                Some(_) => return one(line, "serve_stale: refreshes immediate or verify"),
-            };
-            let time = time.map_or_else(|| one(line, "serve_stale: takes a time and how to refresh"), Ok)?;
-            cache.stale = Some((time, refresh));
+            cache.stale = Some(serve_stale(line)?);
             Ok(())
         }
-        "disable" => match line.arguments.first().map(String::as_str) {
-            // Names of the cluster are answered from memory and never cached, whatever is said of them.
-            Some("success" | "denial") if line.arguments.len() > 1 => {
-                let others = line.arguments[1..].iter().any(|name| normal(name) != given.domain);
-                if others {
-                    one(line, "disable: other names are chosen by a server block of their own")
-                } else {
-                    Ok(())
-                }
-            }
-            Some("success") => {
-                cache.success = None;
-                Ok(())
-            }
-            Some("denial") => {
-                cache.denial = None;
-                Ok(())
-            }
-            _ => one(line, "disable: takes success or denial"),
-        },
+        "disable" => disable(line, given, cache),
         other => one(line, format!("cache.{other}: is not known here")),
-    })?;
-    Ok(cache)
+    }
+}
+
+/// For how long stale answers are given, and how they are refreshed.
+fn serve_stale(line: &Directive) -> Result<(Duration, Refresh), Vec<Mistake>> {
+    let (time, mode) = match line.arguments.as_slice() {
+        [] => (Some(Duration::from_secs(STALE)), None),
+        [time] => (duration(time), None),
+        [time, mode] => (duration(time), Some(mode.as_str())),
+        _ => (None, None),
+    };
+    let refresh = match mode {
+        None | Some("immediate") => Refresh::Immediate,
+        Some("verify") => Refresh::Verify,
+        Some(_) => return one(line, "serve_stale: refreshes immediate or verify"),
+    };
+    let time = time.map_or_else(|| one(line, "serve_stale: takes a time and how to refresh"), Ok)?;
+    Ok((time, refresh))
+}
+
+fn disable(line: &Directive, given: &Given, cache: &mut CacheSettings) -> Result<(), Vec<Mistake>> {
+    match line.arguments.first().map(String::as_str) {
+        // Names of the cluster are answered from memory and never cached, whatever is said of them.
+        Some("success" | "denial") if line.arguments.len() > 1 => {
+            if line.arguments[1..].iter().any(|name| normal(name) != given.domain) {
+                one(line, "disable: other names are chosen by a server block of their own")
+            } else {
+                Ok(())
+            }
+        }
+        Some("success") => {
+            cache.success = None;
+            Ok(())
+        }
+        Some("denial") => {
+            cache.denial = None;
+            Ok(())
+        }
+        _ => one(line, "disable: takes success or denial"),
+    }
 }
 
 /// Of Go's form, `1h30m`, `5s`, `250ms`.

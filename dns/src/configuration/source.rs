@@ -1,12 +1,11 @@
 //! The Corefile in the ConfigMap `coredns` in `kube-system`, followed as it changes.
 
-use super::{Configuration, Given, Mistake};
-use coracle_client::{Context, FollowedObject, Recorder};
+use super::{Configuration, Given};
+use coracle_client::{Configured, Context, LiveConfiguration, Recorder};
 use k8s_openapi::api::core::v1::ConfigMap;
 use std::time::Duration;
 
 const MAP: &str = "coredns";
-const MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
 /// The entry, as kubeadm names it.
 const ENTRY: &str = "Corefile";
 /// How long the first answer is waited for: names must be answered also where nobody lets us read the map.
@@ -19,7 +18,8 @@ pub fn default_text(domain: &str) -> String {
 
 /// Follows the map.
 pub struct Source {
-    map: FollowedObject<ConfigMap>,
+    /// The Corefile, where the map has one.
+    live: LiveConfiguration<Option<String>>,
     recorder: Recorder,
     given: Given,
     node: String,
@@ -29,8 +29,9 @@ pub struct Source {
 
 impl Source {
     pub fn new(context: &Context, given: Given, node: &str) -> Self {
+        let corefile = |map: &ConfigMap| map.data.as_ref()?.get(ENTRY).cloned();
         Self {
-            map: FollowedObject::new(context.client.clone(), MAPS, MAP),
+            live: LiveConfiguration::new(context.client.clone(), MAP, corefile),
             recorder: Recorder::new(context.client.clone(), "coredns", node),
             given,
             node: node.to_owned(),
@@ -40,16 +41,9 @@ impl Source {
 
     /// What is to be done at first: the map's, or the defaults where it cannot be read or taken in.
     pub async fn first(&mut self) -> Configuration {
-        match tokio::time::timeout(FIRST_ANSWER, self.next()).await {
-            Ok(Ok(configuration)) => configuration,
-            Ok(Err(())) => self.defaults(),
-            Err(_) => {
-                tracing::warn!(
-                    "the ConfigMap kube-system/coredns cannot be read yet, beginning with the defaults"
-                );
-                self.defaults()
-            }
-        }
+        let first = self.live.first(FIRST_ANSWER).await;
+        let read = first.and_then(|configured| self.take(&configured)?.ok());
+        read.unwrap_or_else(|| self.defaults())
     }
 
     fn defaults(&self) -> Configuration {
@@ -59,25 +53,27 @@ impl Source {
     /// The next configuration, or that the next was refused and told of. May be dropped and called again.
     pub async fn next(&mut self) -> Result<Configuration, ()> {
         loop {
-            let map = self.map.next().await;
-            let said = map.as_ref().and_then(|map| map.data.as_ref()?.get(ENTRY).cloned());
-            let text = said.unwrap_or_else(|| default_text(&self.given.domain));
-            if self.text.as_ref() == Some(&text) {
-                continue;
+            let configured = self.live.next().await;
+            if let Some(read) = self.take(&configured) {
+                return read;
             }
-            let read = Configuration::read(&text, &self.given);
-            self.text = Some(text);
-            return read.map_err(|mistakes| self.refuse(map.as_ref(), &mistakes));
         }
     }
 
-    fn refuse(&self, map: Option<&ConfigMap>, mistakes: &[Mistake]) {
-        let all: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-        let why = all.join("; ");
-        tracing::warn!(%why, "the Corefile in the ConfigMap kube-system/coredns was refused");
-        if let Some(map) = map {
-            let message = format!("node {}: {why}; the last good configuration stays in force", self.node);
-            self.recorder.warning(map, "ConfigurationRefused", message);
+    /// `None` if it comes to the same: no Corefile says what the default one says.
+    fn take(&mut self, configured: &Configured<Option<String>>) -> Option<Result<Configuration, ()>> {
+        let said = configured.read.clone().flatten();
+        let text = said.unwrap_or_else(|| default_text(&self.given.domain));
+        if self.text.as_ref() == Some(&text) {
+            return None;
         }
+        let read = Configuration::read(&text, &self.given);
+        self.text = Some(text);
+        Some(read.map_err(|mistakes| {
+            let all: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+            let why = all.join("; ");
+            let message = format!("node {}: {why}; the last good configuration stays in force", self.node);
+            configured.refused(&self.recorder, &why, message);
+        }))
     }
 }

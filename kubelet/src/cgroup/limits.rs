@@ -3,8 +3,8 @@
 
 use crate::configuration::kernel::{KernelSettings, MemoryReservation};
 use crate::container::resources::{quota, shares};
-use crate::pod::qos::{self, QosClass};
-use crate::pod::resize::{limits, requests};
+use crate::pod_facts::qos::{self, QosClass};
+use crate::pod_facts::resources::{limits, requests};
 use coracle_api::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::BTreeMap;

@@ -4,35 +4,25 @@
 
 pub mod files;
 pub mod limits;
-pub mod names;
 mod systemd;
 
 use crate::blocking::reading;
-use crate::config::Config;
-use crate::configuration::kernel::CgroupDriver;
+use crate::cgroup_names::Names;
+use crate::configuration::config::Config;
+use crate::cri::CgroupDriver;
 use crate::cri::{Runtime, RuntimeError};
-use crate::eviction::signal::Signal;
-use crate::kubelet::Kubelet;
-use crate::node::facts::{self, Facts};
-use crate::pod::cgroups;
-use crate::pod::qos::QosClass;
+use crate::facts::{self, Facts};
+use crate::pod_facts::qos::QosClass;
+use crate::signal::Signal;
 use files::{Files, Groups, WriteError};
 use k8s_openapi::api::core::v1::Pod;
 use limits::{Limits, Part, Policy};
-use names::Names;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use systemd::Slices;
 use tokio::sync::OnceCell;
-use tokio_util::sync::CancellationToken;
-
-/// Between looks at what classes of pods ask for and at what pods left behind; upstream's.
-const PERIOD: Duration = Duration::from_secs(60);
-/// Between attempts to learn from the runtime who makes cgroups.
-const RETRY: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupsError {
@@ -159,11 +149,11 @@ impl PodCgroups {
     }
 
     /// Weighs a class by what its pods ask for, and forgets pods that are gone.
-    async fn weigh(&self, pods: &[Arc<Pod>]) -> Result<(), CgroupsError> {
+    pub async fn weigh(&self, pods: &[Arc<Pod>]) -> Result<(), CgroupsError> {
         let there: HashSet<&str> = pods.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
         self.known.lock().retain(|uid, _| there.contains(uid.as_str()));
         let Some(names) = self.names.get().copied() else { return Ok(()) };
-        let running = pods.iter().map(Arc::as_ref).filter(|pod| !crate::pod::ending::is_over(pod));
+        let running = pods.iter().map(Arc::as_ref).filter(|pod| !crate::pod_facts::ending::is_over(pod));
         let limits = limits::of_class(QosClass::Burstable, running, &self.policy.kernel);
         self.set_at(names, &names.tier(QosClass::Burstable), &limits).await
     }
@@ -208,55 +198,6 @@ async fn ask(runtime: &dyn Runtime) -> Result<CgroupDriver, CgroupsError> {
         Err(error) if error.is_unimplemented() => Ok(CgroupDriver::Cgroupfs),
         Err(error) => Err(CgroupsError::Runtime(error)),
     }
-}
-
-/// Makes them as soon as the runtime answers, and keeps house until `stop`.
-pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
-    let work = async {
-        let mut told = false;
-        while let Err(error) = kubelet.cgroups.ready(kubelet.runtime.as_ref()).await {
-            if !told && !matches!(error, CgroupsError::Runtime(_)) {
-                tracing::error!(
-                    error = coracle_api::error::chain(&error),
-                    "pods have no cgroups, and do not start"
-                );
-                told = true;
-            }
-            tokio::time::sleep(RETRY).await;
-        }
-        let mut empty = HashSet::new();
-        loop {
-            let pods: Vec<_> = kubelet.register.lock().values().map(|slot| slot.pod.clone()).collect();
-            if let Err(error) = kubelet.cgroups.weigh(&pods).await {
-                tracing::warn!(error = coracle_api::error::chain(&error), "cgroups of pods not weighed");
-            }
-            empty = sweep(&kubelet, empty).await;
-            tokio::time::sleep(PERIOD).await;
-        }
-    };
-    stop.run_until_cancelled(work).await;
-}
-
-/// Removes cgroups of pods that nobody knows and that had no process at two looks: a kubelet or a runtime was ended in the
-/// middle. Says which have none now.
-async fn sweep(kubelet: &Arc<Kubelet>, before: HashSet<String>) -> HashSet<String> {
-    let root = kubelet.cgroup_root.clone();
-    let found = reading("cgroups without processes", move || cgroups::without_processes(&root)).await;
-    let mut empty: HashSet<String> = found.unwrap_or_default().into_iter().collect();
-    empty.retain(|uid| !kubelet.register.lock().contains_key(uid));
-    let gone: Vec<String> = empty.intersection(&before).cloned().collect();
-    for uid in gone {
-        let (root, pod) = (kubelet.cgroup_root.clone(), uid.clone());
-        match reading("a pod's cgroup", move || cgroups::remove(&root, &pod)).await {
-            Some(Ok(())) => {
-                tracing::info!(%uid, "removed the cgroup of a pod that is gone");
-                empty.remove(&uid);
-            }
-            Some(Err(error)) => tracing::debug!(%uid, %error, "the cgroup of a pod that is gone stays"),
-            None => {}
-        }
-    }
-    empty
 }
 
 #[cfg(test)]

@@ -1,19 +1,20 @@
 //! From what is written to settings, and back.
 
+use super::config::{Config, EvictionConfiguration, EvictionSettings, NodeConfiguration, NodeSettings};
 use super::documents::Written;
 use super::fields;
 use super::images::ImageSettings;
 use super::kernel::KernelSettings;
 use super::logs::LogSettings;
 use super::node::Registration;
+use super::placement;
 use super::port::PortSettings;
 use super::reader::Reader;
 use super::reserved::Reserved;
 use super::shutdown::ShutdownSettings;
 use super::static_pods::StaticPods;
-use crate::config::{Config, EvictionConfiguration, EvictionSettings, NodeConfiguration, NodeSettings};
-use crate::eviction::signal::Signal;
-use crate::pod::backoff;
+use crate::pod_facts::backoff;
+use crate::signal::Signal;
 use coracle_api::duration::written as shown;
 use coracle_client::events::Pace;
 use serde_json::{Value, json};
@@ -36,6 +37,10 @@ impl Config {
         self.logs = LogSettings::read(&mut reader);
         self.images = ImageSettings::read(&mut reader);
         self.reserved = Reserved::read(&mut reader);
+        self.placement = placement::read(&mut reader);
+        if let Some(cpus) = &self.placement.reserved_cpus {
+            self.reserved.take_cpus(cpus.len());
+        }
         self.kernel = KernelSettings::read(&mut reader);
         self.shutdown = ShutdownSettings::read(&mut reader);
         self.events = pace(&mut reader);
@@ -110,6 +115,7 @@ impl Config {
         self.logs.show(&mut all);
         self.images.show(&mut all);
         self.reserved.show(&mut all);
+        placement::show(&self.placement, &mut all);
         self.kernel.show(&mut all);
         self.shutdown.show(&mut all);
         for part in [json!(self.eviction.configuration()), json!(self.node.configuration())] {

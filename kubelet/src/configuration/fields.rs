@@ -17,7 +17,6 @@ pub enum Becomes {
 
 use Becomes::{Anew, Live, Only};
 
-const NO_NUMA: &str = "CPUs, memory and devices are not placed by NUMA node";
 const NO_PROFILER: &str = "there is no profiler";
 const OWN_TLS: &str = "the port speaks TLS 1.2 and 1.3 with the suites and curves of rustls";
 
@@ -79,18 +78,18 @@ pub const FIELDS: &[(&str, Becomes)] = &[
     ("cgroupRoot", Only(&["\"/\""], "the cgroups of pods lie below the root")),
     ("cgroupsPerQOS", Only(&["true"], "pods always have cgroups by their quality of service")),
     ("cgroupDriver", Anew),
-    ("cpuManagerPolicy", Only(&["\"none\"", "\"None\""], NO_NUMA)),
+    ("cpuManagerPolicy", Anew),
     ("singleProcessOOMKill", Anew),
-    ("cpuManagerPolicyOptions", Only(&[], NO_NUMA)),
-    ("cpuManagerReconcilePeriod", Only(&["\"10s\""], NO_NUMA)),
+    ("cpuManagerPolicyOptions", Anew),
+    ("cpuManagerReconcilePeriod", Anew),
     (
         "draManagerReconcilePeriod",
         Only(&["\"1m0s\"", "\"60s\""], "devices of resource claims are not prepared by this kubelet"),
     ),
-    ("memoryManagerPolicy", Only(&["\"None\"", "\"none\""], NO_NUMA)),
-    ("topologyManagerPolicy", Only(&["\"none\""], NO_NUMA)),
-    ("topologyManagerScope", Only(&["\"container\""], NO_NUMA)),
-    ("topologyManagerPolicyOptions", Only(&[], NO_NUMA)),
+    ("memoryManagerPolicy", Anew),
+    ("topologyManagerPolicy", Anew),
+    ("topologyManagerScope", Anew),
+    ("topologyManagerPolicyOptions", Anew),
     ("qosReserved", Only(&[], "memory is kept for pods by memoryReservationPolicy alone")),
     ("runtimeRequestTimeout", Anew),
     (
@@ -140,7 +139,7 @@ pub const FIELDS: &[(&str, Becomes)] = &[
     ),
     ("systemReserved", Anew),
     ("kubeReserved", Anew),
-    ("reservedSystemCPUs", Only(&[], NO_NUMA)),
+    ("reservedSystemCPUs", Anew),
     ("showHiddenMetricsForVersion", Only(&[], "no metrics are hidden")),
     ("systemReservedCgroup", Anew),
     ("kubeReservedCgroup", Anew),
@@ -156,7 +155,7 @@ pub const FIELDS: &[(&str, Becomes)] = &[
     ("shutdownGracePeriodCriticalPods", Anew),
     ("shutdownGracePeriodByPodPriority", Anew),
     ("crashLoopBackOff", Anew),
-    ("reservedMemory", Only(&[], NO_NUMA)),
+    ("reservedMemory", Anew),
     ("enableProfilingHandler", Only(&["false"], NO_PROFILER)),
     ("enableDebugFlagsHandler", Only(&["false"], "the log's level is not changed over the port")),
     ("seccompDefault", Anew),

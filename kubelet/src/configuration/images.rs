@@ -3,8 +3,29 @@
 use super::documents::Written;
 use super::reader::Reader;
 use coracle_api::duration::written;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::time::Duration;
+
+/// Upstream's `imagePullCredentialsVerificationPolicy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VerificationPolicy {
+    NeverVerify,
+    /// Images that the kubelet did not pull are everybody's.
+    #[default]
+    NeverVerifyPreloadedImages,
+    /// Only those of them that are named are.
+    NeverVerifyAllowlistedImages,
+    AlwaysVerify,
+}
+
+/// When credentials are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verification {
+    pub policy: VerificationPolicy,
+    /// Repositories, without tag or digest; one that ends with `/*` stands for all below it.
+    pub allowlist: Vec<String>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageSettings {
@@ -111,6 +132,27 @@ fn parallel(reader: &mut Reader<'_>) -> Option<usize> {
             Some(1)
         }
     }
+}
+
+/// Whether a name can be an image's at all (the distribution project's reference grammar).
+pub fn valid_name(image: &str) -> bool {
+    let image = image.split_once('@').map_or(image, |(name, _)| name);
+    let (host, path) = match image.split_once('/') {
+        Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => (Some(host), path),
+        _ => (None, image),
+    };
+    let (path, tag) = match path.rsplit_once(':') {
+        Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),
+        _ => (path, None),
+    };
+    let word = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let part = |p: &str| {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        p.starts_with(plain) && p.ends_with(plain) && p.chars().all(|c| plain(c) || "._-".contains(c))
+    };
+    host.is_none_or(|h| !h.is_empty() && h.chars().all(|c| word(c) || ":[]".contains(c)))
+        && path.split('/').all(part)
+        && tag.is_none_or(|t| !t.is_empty() && t.len() <= 128 && t.chars().all(word))
 }
 
 #[cfg(test)]

@@ -2,18 +2,10 @@
 
 use super::documents::Written;
 use super::reader::Reader;
+use crate::cri::CgroupDriver;
 use coracle_api::duration::written;
 use serde_json::json;
 use std::time::Duration;
-
-/// Who makes cgroups, and how they are called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CgroupDriver {
-    /// Directories: `/kubepods/burstable/podUID`.
-    Cgroupfs,
-    /// Slices of systemd: `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice`.
-    Systemd,
-}
 
 pub const DRIVERS: [(&str, CgroupDriver); 2] =
     [("cgroupfs", CgroupDriver::Cgroupfs), ("systemd", CgroupDriver::Systemd)];
@@ -84,7 +76,7 @@ impl KernelSettings {
         }
         let sysctls: Vec<String> = reader.get("allowedUnsafeSysctls").unwrap_or_default();
         for pattern in &sysctls {
-            if !crate::pod::admit::can_be_allowed(pattern) {
+            if !crate::pod_facts::sysctls::can_be_allowed(pattern) {
                 reader.mistake("allowedUnsafeSysctls", format!("{pattern:?} is in no namespace of its own"));
             }
         }

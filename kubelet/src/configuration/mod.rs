@@ -6,16 +6,21 @@
 
 mod apply;
 pub use apply::check;
+pub mod cluster;
+pub mod components;
+pub mod config;
 pub mod documents;
+pub mod eviction;
 pub mod fields;
-pub mod follow;
 pub mod images;
 pub mod kernel;
 pub mod logs;
 pub mod node;
+pub mod placement;
 pub mod port;
 mod reader;
 pub mod reserved;
+mod settings;
 pub mod shutdown;
 pub mod static_pods;
 

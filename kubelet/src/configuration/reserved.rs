@@ -95,6 +95,12 @@ impl Reserved {
         all.insert("enforceNodeAllocatable".to_owned(), json!(enforce));
     }
 
+    /// CPUs by name are what is reserved, whatever is said of amounts.
+    pub fn take_cpus(&mut self, count: usize) {
+        self.system.cpu_millis = u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(1000);
+        self.kube.cpu_millis = 0;
+    }
+
     /// Both together.
     pub fn all(&self) -> Amounts {
         let (one, other) = (&self.system, &self.kube);

@@ -1,8 +1,8 @@
 //! Every field of upstream's, one by one.
 
+use super::config::Config;
 use super::documents::Written;
 use super::fields::{Becomes, FIELDS, becomes};
-use crate::config::Config;
 use serde_json::{Value, json};
 
 /// The fields of KubeletConfiguration v1beta1 of Kubernetes 1.36, in the order of its type.
@@ -108,6 +108,11 @@ fn chosen() -> Vec<(&'static str, Value, Value)> {
         ("containerRuntimeEndpoint", json!("unix:///run/crio/crio.sock")),
         ("imageServiceEndpoint", json!("unix:///run/images.sock")),
         ("failCgroupV1", json!(true)),
+        ("cpuManagerPolicy", json!("static")),
+        ("cpuManagerReconcilePeriod", json!("5s")),
+        ("topologyManagerPolicy", json!("restricted")),
+        ("topologyManagerScope", json!("pod")),
+        ("reservedSystemCPUs", json!("0-1")),
     ];
     let mut all: Vec<_> = plain.into_iter().map(|(name, value)| (name, value, json!({}))).collect();
     let hard = [
@@ -122,6 +127,7 @@ fn chosen() -> Vec<(&'static str, Value, Value)> {
         .map(|name| ((*name).to_owned(), json!("3%")))
         .chain([("pid.available".to_owned(), json!("0%"))])
         .collect();
+    let reserved_memory = json!([{ "numaNode": 0, "limits": { "memory": "1Gi" } }]);
     let soft = json!({ "memory.available": "2Gi" });
     let patience = json!({ "memory.available": "1m30s" });
     all.extend([
@@ -139,6 +145,18 @@ fn chosen() -> Vec<(&'static str, Value, Value)> {
             json!(["busybox"]),
             json!({ "imagePullCredentialsVerificationPolicy": "NeverVerifyAllowlistedImages" }),
         ),
+        (
+            "cpuManagerPolicyOptions",
+            json!({ "full-pcpus-only": "true" }),
+            json!({ "cpuManagerPolicy": "static" }),
+        ),
+        (
+            "topologyManagerPolicyOptions",
+            json!({ "prefer-closest-numa-nodes": "true" }),
+            json!({ "topologyManagerPolicy": "best-effort" }),
+        ),
+        ("memoryManagerPolicy", json!("Static"), json!({ "reservedMemory": reserved_memory })),
+        ("reservedMemory", reserved_memory.clone(), json!({ "memoryManagerPolicy": "Static" })),
         ("maxParallelImagePulls", json!(4), json!({ "serializeImagePulls": false })),
         ("evictionHard", Value::Object(hard), json!({})),
         ("evictionSoft", soft.clone(), json!({ "evictionSoftGracePeriod": patience })),

@@ -1,7 +1,8 @@
 //! Environment variables: values, references, the downward API, and `$(VAR)`.
 
+use super::env_file;
 use coracle_storage::volumes::downward::{self, Allocatable};
-use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVar, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVar, FileKeySelector, Pod, Secret};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -14,6 +15,12 @@ pub enum EnvError {
     NoKey { kind: &'static str, namespace: String, name: String, key: String },
     #[error("{0}")]
     Field(String),
+    #[error("cannot find the volume {0:?} referenced by FileKeyRef")]
+    NoVolume(String),
+    #[error("couldn't parse env file: {0}")]
+    File(String),
+    #[error("environment variable key {key:?} not found in file {file:?}")]
+    NotSet { key: String, file: String },
 }
 
 /// The objects that a container's variables refer to; those that are missing do not exist.
@@ -21,6 +28,23 @@ pub enum EnvError {
 pub struct Objects {
     pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
     pub secrets: BTreeMap<String, Arc<Secret>>,
+    /// By volume and path in it; of a volume that the pod does not have there is none.
+    pub files: BTreeMap<(String, String), File>,
+}
+
+/// A file of variables, as it lay in its volume when the container was to be made.
+#[derive(Clone, Debug)]
+pub struct File {
+    /// Where it lies on the node.
+    pub place: String,
+    /// `None` where nothing lies there; an error of somebody else's making otherwise.
+    pub text: Result<Option<String>, String>,
+}
+
+/// The files that a container's variables refer to, by volume and path in it.
+pub fn files(container: &Container) -> BTreeSet<(String, String)> {
+    let sources = container.env.iter().flatten().filter_map(|v| v.value_from.as_ref()?.file_key_ref.as_ref());
+    sources.map(|r| (r.volume_name.clone(), r.path.clone())).collect()
 }
 
 /// Names of the config maps and of the secrets that a container's variables refer to.
@@ -124,6 +148,9 @@ fn reference(input: &Input<'_>, variable: &EnvVar) -> Result<Option<String>, Env
         let value = downward::resource(input.pod, r, Some(input.container), input.allocatable);
         return value.map(Some).map_err(EnvError::Field);
     }
+    if let Some(r) = &from.file_key_ref {
+        return of_file(input, r);
+    }
     let (kind, object, name, key, optional, value) = if let Some(r) = &from.config_map_key_ref {
         let object = input.objects.config_maps.get(&r.name);
         let value = object.and_then(|o| o.data.as_ref()?.get(&r.key).cloned());
@@ -145,6 +172,22 @@ fn reference(input: &Input<'_>, variable: &EnvVar) -> Result<Option<String>, Env
             name: name.clone(),
             key: key.clone(),
         }),
+    }
+}
+
+/// A value of a file. One that is empty counts as not set, as upstream has it.
+fn of_file(input: &Input<'_>, wanted: &FileKeySelector) -> Result<Option<String>, EnvError> {
+    let key = (wanted.volume_name.clone(), wanted.path.clone());
+    let file = input.objects.files.get(&key).ok_or(EnvError::NoVolume(key.0))?;
+    let text = file.text.as_ref().map_err(|why| EnvError::File(why.clone()))?;
+    let value = match text {
+        Some(text) => env_file::value(text, &wanted.key).map_err(|why| EnvError::File(why.to_string()))?,
+        None => String::new(),
+    };
+    match value.as_str() {
+        "" if wanted.optional == Some(true) => Ok(None),
+        "" => Err(EnvError::NotSet { key: wanted.key.clone(), file: file.place.clone() }),
+        _ => Ok(Some(value)),
     }
 }
 
@@ -201,8 +244,20 @@ mod tests {
             serde_json::from_value(json!({ "metadata": { "name": "p", "namespace": "n" } })).unwrap();
         let container: Container = serde_json::from_value(container).unwrap();
         let map = serde_json::from_value(json!({ "data": { "k": "v", "A": "cm" } })).unwrap();
-        let objects =
-            Objects { config_maps: BTreeMap::from([("cm".to_owned(), Arc::new(map))]), ..Objects::default() };
+        let file = |path: &str, text: Result<Option<&str>, &str>| {
+            let text = text.map(|text| text.map(str::to_owned)).map_err(str::to_owned);
+            (("v".to_owned(), path.to_owned()), File { place: format!("/pods/v/{path}"), text })
+        };
+        let objects = Objects {
+            config_maps: BTreeMap::from([("cm".to_owned(), Arc::new(map))]),
+            files: BTreeMap::from([
+                file("a.env", Ok(Some("K='of a file'\nE=''\n"))),
+                file("broken", Ok(Some("K=1"))),
+                file("none", Ok(None)),
+                file("pipe", Err("not a regular file")),
+            ]),
+            ..Objects::default()
+        };
         let services = vec![("A".to_owned(), "svc".to_owned())];
         let allocatable = Allocatable::default();
         environment(&Input {
@@ -226,6 +281,27 @@ mod tests {
         assert_eq!(get("A"), Some("own"));
         assert_eq!(get("N"), Some("p"));
         assert_eq!(get("O"), None);
+    }
+
+    #[test]
+    fn variables_come_from_files() {
+        let from = |path: &str, key: &str, optional: bool| {
+            let source = json!({ "volumeName": "v", "path": path, "key": key, "optional": optional });
+            let variable = json!({ "name": "X", "valueFrom": { "fileKeyRef": source } });
+            let built = build(json!({ "name": "c", "env": [variable] })).map_err(|e| e.to_string())?;
+            Ok(built.into_iter().find(|(name, _)| name == "X").map(|(_, value)| value))
+        };
+        assert_eq!(from("a.env", "K", false), Ok(Some("of a file".to_owned())));
+        for (path, key) in [("a.env", "NO"), ("a.env", "E"), ("none", "K")] {
+            assert_eq!(from(path, key, true), Ok(None), "{path} {key}");
+            let error = format!("environment variable key {key:?} not found in file \"/pods/v/{path}\"");
+            assert_eq!(from(path, key, false), Err(error));
+        }
+        for optional in [true, false] {
+            assert!(from("broken", "K", optional).is_err_and(|e: String| e.contains("single quotes")));
+            let error = "couldn't parse env file: not a regular file".to_owned();
+            assert_eq!(from("pipe", "K", optional), Err(error));
+        }
     }
 
     #[test]

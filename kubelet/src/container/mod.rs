@@ -3,6 +3,7 @@
 pub mod config;
 pub mod dns;
 pub mod env;
+pub mod env_file;
 pub mod hosts;
 pub mod mounts;
 pub mod resources;

@@ -16,6 +16,23 @@ pub struct PodVolumes<'a> {
     pub mounted: &'a BTreeMap<String, Mounted>,
     /// Volumes that are images, by name: what the pod calls the image, and its id.
     pub images: &'a BTreeMap<String, (String, String)>,
+    /// Whether the runtime can make read-only what lies below a read-only mount.
+    pub recursive: bool,
+}
+
+/// Whether a mount is to be read-only all the way down (KEP-3857). `Err` is upstream's text: what must be cannot be.
+pub fn is_recursive(mount: &VolumeMount, able: bool) -> Result<bool, String> {
+    let whole = |why: &str| {
+        Err(format!("volume {:?} requested recursive read-only mode, but it is {why}", mount.name))
+    };
+    let propagation = mount.mount_propagation.as_deref().filter(|way| *way != "None");
+    match (mount.recursive_read_only.as_deref(), propagation) {
+        (None | Some("Disabled"), _) => Ok(false),
+        _ if mount.read_only != Some(true) => whole("not read-only"),
+        (_, Some(way)) => whole(&format!("not compatible with propagation {way:?}")),
+        (Some("Enabled"), None) if !able => whole("not supported by the runtime"),
+        _ => Ok(able),
+    }
 }
 
 fn mount(container_path: impl Into<String>, host_path: &Path) -> api::Mount {
@@ -96,11 +113,13 @@ fn of_volume(
         _ => api::MountPropagation::PropagationPrivate,
     };
     let readonly = wanted.read_only == Some(true) || volume.read_only;
+    let recursive = is_recursive(wanted, pod.recursive)
+        .map_err(|e| format!("failed to resolve recursive read-only mode: {e}"))?;
     let absolute = Path::new("/").join(&wanted.mount_path);
     Ok(api::Mount {
         readonly,
         propagation: propagation as i32,
-        recursive_read_only: readonly && wanted.recursive_read_only.as_deref() == Some("Enabled"),
+        recursive_read_only: recursive,
         ..mount(absolute.display().to_string(), &host_path)
     })
 }
@@ -157,4 +176,34 @@ pub fn termination_log(pod_dir: &Path, container: &Container, attempt: u32) -> i
     let file = pod_dir.join(below).join(name);
     let path = container.termination_message_path.as_deref().filter(|p| !p.is_empty());
     Ok(mount(path.unwrap_or("/dev/termination-log"), &file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn recursive_read_only_is_done_or_refused() {
+        let asked = |mut fields: Value, able: bool| {
+            fields["name"] = json!("v");
+            fields["mountPath"] = json!("/v");
+            let mount: VolumeMount = serde_json::from_value(fields).unwrap();
+            is_recursive(&mount, able)
+        };
+        let wish = |mode: &str| json!({ "readOnly": true, "recursiveReadOnly": mode });
+        for able in [true, false] {
+            assert_eq!(asked(json!({ "readOnly": true }), able), Ok(false));
+            assert_eq!(asked(wish("Disabled"), able), Ok(false));
+            assert_eq!(asked(wish("IfPossible"), able), Ok(able));
+        }
+        assert_eq!(asked(wish("Enabled"), true), Ok(true));
+        let refused =
+            |why: &str| Err(format!("volume \"v\" requested recursive read-only mode, but it is {why}"));
+        assert_eq!(asked(wish("Enabled"), false), refused("not supported by the runtime"));
+        assert_eq!(asked(json!({ "recursiveReadOnly": "Enabled" }), true), refused("not read-only"));
+        let mut shared = wish("Enabled");
+        shared["mountPropagation"] = json!("HostToContainer");
+        assert_eq!(asked(shared, true), refused("not compatible with propagation \"HostToContainer\""));
+    }
 }

@@ -1,8 +1,8 @@
 //! CPU and memory of a container as the kernel takes them.
 
 use crate::cri::api;
-use crate::pod::qos;
-use crate::pod::resize::effective;
+use crate::pod_facts::qos;
+use crate::pod_facts::resources::effective;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::HashMap;
 

@@ -2,9 +2,9 @@
 
 use super::{dns, hosts, security};
 use crate::cri::api;
-use crate::pod::admit::dotted;
-use crate::pod::labels;
-use crate::pod::userns::Users;
+use crate::pod_facts::labels;
+use crate::pod_facts::sysctls::dotted;
+use crate::pod_facts::userns::Users;
 use k8s_openapi::api::core::v1::{ContainerPort, Pod};
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! Security contexts, the container's before the pod's.
 
 use crate::cri::api;
-use crate::pod::userns::Users;
+use crate::pod_facts::userns::Users;
 use k8s_openapi::api::core::v1::{
     Container, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
 };
@@ -108,6 +108,7 @@ pub fn sandbox(spec: &PodSpec, users: Option<Users>, node: &Confinement) -> api:
 pub fn container(
     spec: &PodSpec,
     container: &Container,
+    image: &api::Image,
     (target, users): (Option<&str>, Option<Users>),
     node: &Confinement,
 ) -> api::LinuxContainerSecurityContext {
@@ -122,13 +123,17 @@ pub fn container(
         false => profile(own.seccomp_profile.as_ref().or(pod.seccomp_profile.as_ref()), node),
     };
     let (apparmor, apparmor_profile) = apparmor(&own, &pod);
+    // Runtimes want to know whose group it is: the image's user where the spec names none, which is root where nobody does.
+    let of_image = image.uid.as_ref().map(|uid| uid.value).or(image.username.is_empty().then_some(0));
+    let user = own.run_as_user.or(pod.run_as_user).or(of_image);
     #[allow(deprecated, reason = "what runtimes before containerd 1.7 read")]
     api::LinuxContainerSecurityContext {
         capabilities: capabilities(&own),
         privileged,
         namespace_options: Some(namespaces(spec, target, users)),
         selinux_options: selinux(&own, &pod),
-        run_as_user: int64(own.run_as_user.or(pod.run_as_user)),
+        run_as_user: int64(user),
+        run_as_username: if user.is_none() { image.username.clone() } else { String::new() },
         run_as_group: int64(own.run_as_group.or(pod.run_as_group)),
         readonly_rootfs: own.read_only_root_filesystem == Some(true),
         supplemental_groups: groups(&pod),
@@ -221,7 +226,7 @@ mod tests {
         let spec = pod.spec.as_ref().unwrap();
         let masked = vec!["/sys/devices/system/cpu/cpu0/thermal_throttle".to_owned()];
         let node = Confinement { root: "/k".into(), seccomp_default: true, masked };
-        container(spec, &spec.containers[0], (None, None), &node)
+        container(spec, &spec.containers[0], &api::Image::default(), (None, None), &node)
     }
 
     #[test]
@@ -234,6 +239,22 @@ mod tests {
         assert_eq!(security.supplemental_groups, [5, 6]);
         assert!(security.no_new_privs && !security.masked_paths.is_empty());
         assert_eq!(security.seccomp.unwrap().localhost_ref, "/k/seccomp/x.json");
+    }
+
+    #[test]
+    fn a_group_alone_goes_with_the_images_user() {
+        let pod = pod(json!({ "runAsGroup": 7 }), json!({}));
+        let spec = pod.spec.as_ref().unwrap();
+        let user = |uid: Option<i64>, username: &str| {
+            let image =
+                api::Image { uid: int64(uid), username: username.to_owned(), ..api::Image::default() };
+            let made = container(spec, &spec.containers[0], &image, (None, None), &Confinement::default());
+            assert_eq!(made.run_as_group.unwrap().value, 7);
+            (made.run_as_user.map(|user| user.value), made.run_as_username)
+        };
+        assert_eq!(user(Some(5), ""), (Some(5), String::new()));
+        assert_eq!(user(None, "www"), (None, "www".to_owned()));
+        assert_eq!(user(None, ""), (Some(0), String::new()));
     }
 
     #[test]
@@ -262,7 +283,8 @@ mod tests {
         assert_eq!(kind(unconfined.clone(), json!({})), ProfileType::Unconfined as i32);
         assert_eq!(kind(json!({}), unconfined), ProfileType::Unconfined as i32);
         let free: PodSpec = serde_json::from_value(json!({ "containers": [{ "name": "c" }] })).unwrap();
-        let off = container(&free, &free.containers[0], (None, None), &Confinement::default());
+        let image = api::Image::default();
+        let off = container(&free, &free.containers[0], &image, (None, None), &Confinement::default());
         assert_eq!(off.seccomp.unwrap().profile_type, ProfileType::Unconfined as i32);
     }
 

@@ -1,9 +1,9 @@
 //! CRI v1 over a unix socket. The channel connects lazily and reconnects by itself.
 
 use super::{Result, Runtime, RuntimeError, api};
-use crate::configuration::kernel::CgroupDriver;
+use crate::counted::{self, Counted};
+use crate::cri::CgroupDriver;
 use crate::measured::{Family, took};
-use crate::pod::counted::{self, Counted};
 use api::image_service_client::ImageServiceClient;
 use api::runtime_service_client::RuntimeServiceClient;
 use async_trait::async_trait;

@@ -8,10 +8,18 @@ pub use calls::Calls;
 pub use client::CriClient;
 pub use k8s_cri::v1 as api;
 
-use crate::configuration::kernel::CgroupDriver;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use std::time::Duration;
+
+/// Who makes cgroups, and how they are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// Directories: `/kubepods/burstable/podUID`.
+    Cgroupfs,
+    /// Slices of systemd: `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice`.
+    Systemd,
+}
 
 /// A call to the runtime that failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -33,6 +41,11 @@ impl RuntimeError {
 
     pub fn is_unimplemented(&self) -> bool {
         matches!(self, Self::Failed { code: tonic::Code::Unimplemented, .. })
+    }
+
+    /// The runtime, or what it was asked to run, did not come to an end in time.
+    pub fn is_late(&self) -> bool {
+        matches!(self, Self::Timeout { .. } | Self::Failed { code: tonic::Code::DeadlineExceeded, .. })
     }
 
     /// The runtime's own text, without the wrapping of the call.

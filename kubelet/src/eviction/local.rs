@@ -2,12 +2,12 @@
 //! `ephemeral-storage` (<https://kubernetes.io/docs/concepts/storage/ephemeral-storage/>).
 
 use super::rank::Candidate;
-use super::settings::HARD_GRACE;
 use super::usage;
+use crate::configuration::eviction::HARD_GRACE;
 use crate::kubelet::{Kubelet, Slot};
-use crate::pod::admit::is_critical;
-use crate::pod::ending::{Eviction, is_over};
-use crate::pod::qos;
+use crate::pod_facts::critical::is_critical;
+use crate::pod_facts::ending::{Eviction, is_over};
+use crate::pod_facts::qos;
 use coracle_api::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::sync::Arc;
@@ -93,7 +93,7 @@ fn exceeded(candidate: &Candidate, apart: bool) -> Option<String> {
 mod tests {
     use super::*;
     use crate::eviction::rank::Usage;
-    use crate::server::{Files, Share};
+    use crate::volume_stats::{Files, Share};
     use serde_json::{Value, json};
 
     fn told(layer: u64, scratch: u64, apart: bool) -> Option<String> {

@@ -7,19 +7,17 @@ pub mod local;
 pub mod monitor;
 pub mod observe;
 mod rank;
-pub mod settings;
-pub mod signal;
 mod usage;
 
+use crate::configuration::eviction::{HARD_GRACE, Rule};
+use crate::counted::{self, Counted};
 use crate::kubelet::{Kubelet, Slot};
-use crate::pod::admit::is_critical;
-use crate::pod::counted::{self, Counted};
-use crate::pod::ending::{Eviction, is_over, own_grace};
+use crate::pod_facts::critical::is_critical;
+use crate::pod_facts::ending::{Eviction, is_over, own_grace};
+use crate::signal::{Observations, Pressure, Signal};
 use coracle_api::Quantity;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use rank::{Candidate, Want, order};
-use settings::{HARD_GRACE, Rule};
-use signal::{Observations, Pressure, Signal};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -159,7 +157,9 @@ mod tests {
     fn soft_thresholds_leave_time_to_end_in() {
         let settings = json!({ "evictionHard": {}, "evictionSoft": { "memory.available": "1Gi" },
             "evictionSoftGracePeriod": { "memory.available": "1m" } });
-        let settings = settings::Settings::read(&serde_json::from_value(settings).unwrap()).unwrap();
+        let settings =
+            crate::configuration::eviction::Settings::read(&serde_json::from_value(settings).unwrap())
+                .unwrap();
         let soft = settings.rules.iter().find(|rule| rule.patience.is_some()).unwrap();
         let pod = json!({ "spec": { "containers": [], "terminationGracePeriodSeconds": 20 } });
         let pod: Pod = serde_json::from_value(pod).unwrap();

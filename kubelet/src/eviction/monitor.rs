@@ -4,8 +4,8 @@
 //! flickers. Pods go at once for a hard threshold, for a soft one after its grace period; and until there is as much more
 //! as is to be reclaimed.
 
-use super::settings::{Rule, Settings};
-use super::signal::{Observations, Pressure};
+use crate::configuration::eviction::{Rule, Settings};
+use crate::signal::{Observations, Pressure};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 
@@ -58,8 +58,8 @@ impl Monitor {
 
 #[cfg(test)]
 mod tests {
-    use super::super::signal::{Amount, Signal};
     use super::*;
+    use crate::signal::{Amount, Signal};
     use std::time::Duration;
 
     /// A node with 1000 bytes of memory and of disk.

@@ -1,8 +1,8 @@
 //! Reads how much there is of what may run short: /proc and file systems.
 
-use super::signal::{Amount, Observations, Signal};
 use crate::cri::Runtime;
-use crate::node::facts::{MemInfo, PID_MAX, THREADS_MAX, most_processes};
+use crate::facts::{MemInfo, PID_MAX, THREADS_MAX, most_processes};
+use crate::signal::{Amount, Observations, Signal};
 use nix::sys::statvfs::statvfs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Who goes first: whoever uses more than he asked for, then the less important, then the greedier.
 
-use super::signal::Signal;
 use crate::kubelet::Slot;
-use crate::server::{Files, Share};
+use crate::signal::Signal;
+use crate::volume_stats::{Files, Share};
 use std::cmp::{Ordering, Reverse};
 
 /// What one container uses and asked for, in bytes where nothing else is said.

@@ -4,9 +4,10 @@ use super::rank::{Candidate, Usage};
 use crate::blocking::reading;
 use crate::cri::api;
 use crate::kubelet::{Kubelet, Slot};
-use crate::pod::observed::State;
-use crate::pod::qos;
-use crate::server::{Cgroups, Files, VolumeStats};
+use crate::pod_facts::observed::State;
+use crate::pod_facts::qos;
+use crate::server::Cgroups;
+use crate::volume_stats::{Files, VolumeStats};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -76,6 +77,6 @@ fn candidate(
 
 /// The log and the rotated ones.
 fn files(log: &Path) -> Files {
-    let (bytes, inodes) = crate::logs::written(log);
+    let (bytes, inodes) = crate::log_files::written(log);
     Files { bytes, inodes }
 }

@@ -3,9 +3,9 @@
 
 use crate::configuration::images::ImageSettings;
 use crate::cri::api;
-use crate::eviction::signal::Signal;
 use crate::kubelet::Kubelet;
-use crate::pod::ending::is_over;
+use crate::pod_facts::ending::is_over;
+use crate::signal::Signal;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

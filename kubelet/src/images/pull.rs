@@ -4,7 +4,8 @@ use super::credentials::Used;
 use super::records::Records;
 use crate::configuration::images::ImageSettings;
 use crate::cri::{Runtime, RuntimeError, api};
-use crate::pod::backoff::Backoff;
+use crate::measured::{self, Family};
+use crate::pod_facts::backoff::Backoff;
 use coracle_client::pace::{Pace, Paced};
 use k8s_openapi::api::core::v1::Container;
 use std::sync::Arc;
@@ -52,27 +53,6 @@ pub fn policy(container: &Container) -> Policy {
 fn tag(image: &str) -> Option<&str> {
     let name = image.rsplit('/').next().unwrap_or(image);
     name.split_once(':').map(|(_, tag)| tag)
-}
-
-/// Whether a name can be an image's at all (the distribution project's reference grammar).
-pub fn valid_name(image: &str) -> bool {
-    let image = image.split_once('@').map_or(image, |(name, _)| name);
-    let (host, path) = match image.split_once('/') {
-        Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => (Some(host), path),
-        _ => (None, image),
-    };
-    let (path, tag) = match path.rsplit_once(':') {
-        Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),
-        _ => (path, None),
-    };
-    let word = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let part = |p: &str| {
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        p.starts_with(plain) && p.ends_with(plain) && p.chars().all(|c| plain(c) || "._-".contains(c))
-    };
-    host.is_none_or(|h| !h.is_empty() && h.chars().all(|c| word(c) || ":[]".contains(c)))
-        && path.split('/').all(part)
-        && tag.is_none_or(|t| !t.is_empty() && t.len() <= 128 && t.chars().all(word))
 }
 
 fn failed(message: String) -> PullError {
@@ -168,10 +148,35 @@ impl Puller {
         let took = (started.elapsed(), asked.elapsed());
         let image = self.find(&reference).await?;
         let image = image.ok_or_else(|| failed(format!("image {reference} vanished after its pull")))?;
+        measured::took(Family::ImagePull, of_size(image.size), took.0);
         if let Err(error) = self.records.pulled(name, &image.id, used.as_ref()) {
             tracing::warn!(image = name, %error, "who pulled the image is not noted, the next pod has to pull it again");
         }
         Ok(Present { image, pulled: Some(took) })
+    }
+}
+
+/// The label by which pulls of images of about this size are counted; upstream's.
+fn of_size(bytes: u64) -> &'static str {
+    const MEGA: u64 = 1 << 20;
+    const GIGA: u64 = 1 << 30;
+    let classes = [
+        (10 * MEGA, "0-10MB"),
+        (100 * MEGA, "10MB-100MB"),
+        (500 * MEGA, "100MB-500MB"),
+        (GIGA, "500MB-1GB"),
+        (5 * GIGA, "1GB-5GB"),
+        (10 * GIGA, "5GB-10GB"),
+        (20 * GIGA, "10GB-20GB"),
+        (30 * GIGA, "20GB-30GB"),
+        (40 * GIGA, "30GB-40GB"),
+        (60 * GIGA, "40GB-60GB"),
+        (100 * GIGA, "60GB-100GB"),
+    ];
+    match classes.into_iter().find(|(most, _)| bytes <= *most) {
+        _ if bytes == 0 => "N/A",
+        Some((_, class)) => class,
+        None => "GT100GB",
     }
 }
 
@@ -203,6 +208,7 @@ impl PullBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::configuration::images::valid_name;
 
     #[test]
     fn names_and_policies() {

@@ -7,6 +7,7 @@
 //! `image_manager/pulling`, one for each pull whose end was not noted.
 
 use super::credentials::{Access, Used, repository};
+use crate::configuration::images::{Verification, VerificationPolicy};
 use crate::cri::api;
 use coracle_storage::beneath::Dir;
 use jiff::Timestamp;
@@ -17,26 +18,6 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::PathBuf;
-
-/// Upstream's `imagePullCredentialsVerificationPolicy`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum VerificationPolicy {
-    NeverVerify,
-    /// Images that the kubelet did not pull are everybody's.
-    #[default]
-    NeverVerifyPreloadedImages,
-    /// Only those of them that are named are.
-    NeverVerifyAllowlistedImages,
-    AlwaysVerify,
-}
-
-/// When credentials are asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verification {
-    pub policy: VerificationPolicy,
-    /// Repositories, without tag or digest; one that ends with `/*` stands for all below it.
-    pub allowlist: Vec<String>,
-}
 
 impl Verification {
     fn is_listed(&self, repository: &str) -> bool {

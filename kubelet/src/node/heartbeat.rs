@@ -1,15 +1,14 @@
 //! Registration, the Lease, and status when it changes or every five minutes.
 
-use super::facts::{self, Facts};
 use super::own::{self, Note, Own};
 use super::runtime::RuntimeWatch;
 use super::status::{resources, same, status};
-use crate::config::Config;
+use crate::configuration::config::Config;
+use crate::configuration::eviction::Rule;
 use crate::eviction::monitor::Monitor;
-use crate::eviction::settings::Rule;
+use crate::facts::{self, Facts};
 use crate::kubelet::Kubelet;
-use crate::pod::publisher::now;
-use crate::shutdown;
+use crate::pod_facts::now;
 use coracle_api::well_known;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -26,6 +25,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+/// What the node's condition says while the machine is about to be shut down.
+const SHUTTING_DOWN: &str = "node is shutting down";
 /// While it is not, so that the node is Ready soon after the runtime is.
 const LOOK_WHEN_DOWN: Duration = Duration::from_secs(1);
 /// How long a renewal may take; several must fit into the 40 s after which a node counts as lost.
@@ -118,12 +119,14 @@ impl Heart {
         let mut runtime = self.runtime.look().await;
         if *self.kubelet.shutting_down.borrow() {
             let before = runtime.trouble.take().map(|trouble| format!("{trouble}, ")).unwrap_or_default();
-            runtime.trouble = Some(before + shutdown::TROUBLE);
+            runtime.trouble = Some(before + SHUTTING_DOWN);
         }
         let found = self.monitor.look(&self.kubelet.observer.look().await, Instant::now());
         self.tell(found.due);
         let old = self.node.status.clone().unwrap_or_default();
-        let mut new = status(&self.kubelet.now(), &self.facts, &runtime, &found.pressures, &old, now());
+        let devices = self.kubelet.allocation.devices.amounts();
+        let runtime = (&runtime, &devices);
+        let mut new = status(&self.kubelet.now(), &self.facts, runtime, &found.pressures, &old, now());
         let in_use = self.kubelet.volumes.in_use();
         // An empty list takes away what was told before.
         new.volumes_in_use = (!in_use.is_empty() || old.volumes_in_use.is_some()).then_some(in_use);
@@ -180,6 +183,7 @@ impl Heart {
     async fn beat(&mut self) {
         let mut changes = self.own.subscribe();
         let mut shutting_down = self.kubelet.shutting_down.subscribe();
+        let mut devices = self.kubelet.allocation.devices.subscribe();
         let mut pause = self.pause();
         loop {
             // What others have written comes at once, so that a resource they gave the node can be used. What this task
@@ -196,6 +200,7 @@ impl Heart {
                 },
                 // What is told late could be detached while it is in use.
                 () = kubelet.volumes.in_use_changed() => None,
+                Ok(()) = devices.changed() => None,
                 // The kubelet, which tells, lives as long as this task.
                 Ok(()) = shutting_down.changed() => None,
             };
@@ -235,7 +240,8 @@ impl Heart {
     }
 
     async fn write(&mut self, status: &NodeStatus) -> Result<(), kube::Error> {
-        let own = resources(&self.kubelet.config, &self.facts);
+        let devices = self.kubelet.allocation.devices.amounts();
+        let own = resources(&self.kubelet.config, &self.facts, &devices);
         let old = self.node.status.clone().unwrap_or_default();
         let patch = Patch::Merge(json!({ "status": difference(&old, status, &own) }));
         let api: Api<Node> = Api::all(self.kubelet.client.clone());

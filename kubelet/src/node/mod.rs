@@ -1,6 +1,5 @@
 //! The Node object: registration, heartbeats and status.
 
-pub mod facts;
 mod heartbeat;
 pub mod kernel;
 pub mod own;

@@ -1,9 +1,9 @@
 //! The Node's status: a pure function of facts, of the runtime's answer and of what was reported before.
 
-use super::facts::Facts;
-use crate::config::Config;
+use crate::configuration::config::Config;
 use crate::cri::api;
-use crate::eviction::signal::Pressure;
+use crate::facts::Facts;
+use crate::signal::Pressure;
 use coracle_api::condition::with_transition_time;
 use coracle_api::validation::is_extended_resource;
 use jiff::Timestamp;
@@ -46,8 +46,11 @@ pub fn trouble(answer: &Result<api::StatusResponse, crate::cri::RuntimeError>) -
     (!troubles.is_empty()).then(|| troubles.join(", "))
 }
 
+/// Capacity of devices, and how many can be given, by resource.
+pub type Devices = BTreeMap<String, (usize, usize)>;
+
 /// What the machine has; whatever else the node shows is somebody else's to count.
-pub fn resources(config: &Config, facts: &Facts) -> BTreeMap<String, Quantity> {
+pub fn resources(config: &Config, facts: &Facts, devices: &Devices) -> BTreeMap<String, Quantity> {
     let mut all = BTreeMap::from([
         ("cpu".to_owned(), facts.cpus.to_string()),
         ("memory".to_owned(), format!("{}Ki", facts.memory_bytes / 1024)),
@@ -57,6 +60,7 @@ pub fn resources(config: &Config, facts: &Facts) -> BTreeMap<String, Quantity> {
     for (size, bytes) in &facts.hugepages {
         all.insert(format!("hugepages-{size}"), bytes.to_string());
     }
+    all.extend(devices.iter().map(|(name, (capacity, _))| (name.clone(), capacity.to_string())));
     all.into_iter().map(|(name, amount)| (name, Quantity(amount))).collect()
 }
 
@@ -161,7 +165,7 @@ fn images(images: &[api::Image], most: Option<usize>) -> Vec<ContainerImage> {
 pub fn status(
     config: &Config,
     facts: &Facts,
-    runtime: &RuntimeFacts,
+    (runtime, devices): (&RuntimeFacts, &Devices),
     pressures: &BTreeSet<Pressure>,
     old: &NodeStatus,
     now: Timestamp,
@@ -176,12 +180,13 @@ pub fn status(
         .flatten()
         .filter(|(name, _)| is_extended_resource(name))
         .map(|(name, amount)| (name.clone(), amount.clone()))
-        .chain(resources(config, facts))
+        .chain(resources(config, facts, devices))
         .collect();
+    let usable = devices.iter().map(|(name, (_, usable))| (name.clone(), Quantity(usable.to_string())));
     let address = |kind: &str, address: String| NodeAddress { type_: kind.to_owned(), address };
     NodeStatus {
-        // Extended resources are written into the capacity, and are all given to pods.
-        allocatable: Some(capacity.clone().into_iter().chain(given(config, facts)).collect()),
+        // Extended resources that others write into the capacity are all given to pods.
+        allocatable: Some(capacity.clone().into_iter().chain(given(config, facts)).chain(usable).collect()),
         capacity: Some(capacity),
         // A runtime that is down says nothing of them, and a patch cannot take them away.
         features: features(runtime).or_else(|| old.features.clone()),
@@ -205,7 +210,7 @@ pub fn status(
             kubelet_version: "v1.36.0".to_owned(),
             kube_proxy_version: String::new(),
             operating_system: "linux".to_owned(),
-            architecture: super::facts::go_arch().to_owned(),
+            architecture: crate::facts::go_arch().to_owned(),
             swap: Some(NodeSwapStatus { capacity: i64::try_from(facts.swap_bytes).ok() }),
         }),
         ..old.clone()
@@ -234,7 +239,14 @@ mod tests {
         let facts = Facts { cpus: 2, memory_bytes: 1 << 30, ..Facts::default() };
         let runtime = RuntimeFacts { trouble: trouble.map(str::to_owned), ..RuntimeFacts::default() };
         let pressures = BTreeSet::from([Pressure::Disk]);
-        status(&config, &facts, &runtime, &pressures, old, Timestamp::from_second(at).unwrap())
+        status(
+            &config,
+            &facts,
+            (&runtime, &Devices::from([("example.com/r".to_owned(), (3, 2))])),
+            &pressures,
+            old,
+            Timestamp::from_second(at).unwrap(),
+        )
     }
 
     fn get<'a>(status: &'a NodeStatus, kind: &str) -> &'a NodeCondition {
@@ -261,6 +273,9 @@ mod tests {
         assert_eq!(get(&third, "DiskPressure").status, "True");
         assert_eq!(get(&third, "MemoryPressure").status, "False");
         assert_eq!(get(&third, "DiskPressure").last_transition_time.as_ref().unwrap().0.as_second(), 1);
+        let device =
+            |all: &Option<BTreeMap<String, Quantity>>| all.as_ref().unwrap()["example.com/r"].0.clone();
+        assert_eq!((device(&third.capacity).as_str(), device(&third.allocatable).as_str()), ("3", "2"));
         assert_eq!(third.capacity.unwrap()["memory"].0, "1048576Ki");
     }
 
@@ -273,7 +288,14 @@ mod tests {
         config.apply(written.as_object().unwrap()).unwrap();
         let facts = Facts { cpus: 4, memory_bytes: 8 << 30, ..Facts::default() };
         let (runtime, now) = (RuntimeFacts::default(), Timestamp::UNIX_EPOCH);
-        let status = status(&config, &facts, &runtime, &BTreeSet::new(), &NodeStatus::default(), now);
+        let status = status(
+            &config,
+            &facts,
+            (&runtime, &Devices::new()),
+            &BTreeSet::new(),
+            &NodeStatus::default(),
+            now,
+        );
         let amounts = |all: Option<BTreeMap<String, Quantity>>| {
             let all = all.unwrap();
             ["cpu", "memory", "pods"].map(|name| all[name].0.clone())

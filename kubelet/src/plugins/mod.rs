@@ -1,17 +1,25 @@
-//! Programs that offer themselves to this kubelet by a socket in `<root>/plugins_registry`: CSI drivers.
+//! Programs that offer themselves to this kubelet by a socket in `<root>/plugins_registry`, each of a kind.
 //!
 //! <https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/> and the drivers' side,
-//! <https://kubernetes-csi.github.io/docs/node-driver-registrar.html>. Kinds of plugins that this kubelet does not know are
-//! told so.
+//! <https://kubernetes-csi.github.io/docs/node-driver-registrar.html>. A kind is a [`kind::Kind`] that
+//! [`kinds`] names; plugins of others are told so.
 
+mod csi;
 mod csi_node;
+mod devices;
+mod dra;
 mod keeper;
+mod kind;
 mod register;
 mod registrar;
 
 use crate::kubelet::Kubelet;
 use crate::static_pods::Watch;
 use coracle_storage::volumes::LinuxMounter;
+use csi::Csi;
+use devices::Devices;
+use dra::Dra;
+use kind::Kind;
 use registrar::Registrar;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +31,14 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Registers plugins and looks after their volumes until `stop`.
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     let work = async {
-        tokio::join!(follow(kubelet.clone()), keeper::run(kubelet.clone()), Box::pin(local_path(&kubelet)));
+        tokio::join!(
+            follow(kubelet.clone()),
+            csi_node::wait_until_there(&kubelet),
+            keeper::run(kubelet.clone()),
+            Box::pin(local_path(&kubelet)),
+        );
     };
-    stop.run_until_cancelled(work).await;
+    Box::pin(stop.run_until_cancelled(work)).await;
 }
 
 /// Makes and removes the local-path volumes of this node as its Node asks for it.
@@ -35,14 +48,22 @@ async fn local_path(kubelet: &Kubelet) {
     coracle_storage::serve_local_path(client, node, root, Arc::new(LinuxMounter)).await;
 }
 
+/// All kinds of plugins that this kubelet takes on.
+fn kinds(kubelet: &Arc<Kubelet>) -> Arc<[Arc<dyn Kind>]> {
+    Arc::new([
+        Arc::new(Csi(kubelet.clone())) as Arc<dyn Kind>,
+        Arc::new(Dra(kubelet.clone())) as Arc<dyn Kind>,
+        Arc::new(Devices(kubelet.clone())) as Arc<dyn Kind>,
+    ])
+}
+
 async fn follow(kubelet: Arc<Kubelet>) {
     let dir = kubelet.root().join("plugins_registry");
     let watch = Watch::on(&dir, "plugins");
     if let Err(error) = std::fs::create_dir_all(kubelet.root().join("plugins")) {
         tracing::warn!(%error, "the directory of plugins is missing");
     }
-    csi_node::wait_until_there(&kubelet).await;
-    let mut registrar = Registrar::new(kubelet, dir);
+    let mut registrar = Registrar::new(kinds(&kubelet), dir);
     loop {
         registrar.look().await;
         let pause = registrar.pause().min(LOOK);

@@ -1,8 +1,8 @@
 //! Which sockets there are, and which of them are registered.
 
+use super::kind::Kind;
 use super::register::{self, RegisterError, Registered};
 use crate::blocking;
-use crate::kubelet::Kubelet;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -30,7 +30,7 @@ struct Failure {
 }
 
 pub(super) struct Registrar {
-    kubelet: Arc<Kubelet>,
+    kinds: Arc<[Arc<dyn Kind>]>,
     dir: PathBuf,
     registered: HashMap<PathBuf, (Identity, Registered)>,
     failed: HashMap<PathBuf, Failure>,
@@ -40,9 +40,9 @@ pub(super) struct Registrar {
 }
 
 impl Registrar {
-    pub fn new(kubelet: Arc<Kubelet>, dir: PathBuf) -> Self {
+    pub fn new(kinds: Arc<[Arc<dyn Kind>]>, dir: PathBuf) -> Self {
         Self {
-            kubelet,
+            kinds,
             dir,
             registered: HashMap::new(),
             failed: HashMap::new(),
@@ -61,7 +61,7 @@ impl Registrar {
             self.registered.keys().filter(|path| !found.contains_key(*path)).cloned().collect();
         for path in gone {
             if let Some((_, plugin)) = self.registered.remove(&path) {
-                register::forget(&self.kubelet, &plugin).await;
+                plugin.kind.forget(&plugin.offer).await;
             }
         }
         self.failed.retain(|path, failure| found.get(path) == Some(&failure.identity));
@@ -71,9 +71,9 @@ impl Registrar {
             if known || resting || !self.under_way.insert(path.clone()) {
                 continue;
             }
-            let kubelet = self.kubelet.clone();
+            let kinds = self.kinds.clone();
             self.tasks.spawn(async move {
-                let outcome = register::register(&kubelet, &path).await;
+                let outcome = register::register(&kinds, &path).await;
                 (path, identity, outcome)
             });
         }
@@ -99,7 +99,7 @@ impl Registrar {
         match outcome {
             Ok(plugin) => {
                 self.failed.remove(&path);
-                tracing::info!(plugin = plugin.name, socket = %path.display(), "plugin registered");
+                tracing::info!(plugin = plugin.offer.name, socket = %path.display(), "plugin registered");
                 self.registered.insert(path, (identity, plugin));
             }
             Err(error) => {

@@ -1,15 +1,17 @@
 //! Doing what the plan says. Execution makes no choices; what fails is remembered for the next plan.
 
+use super::containers::{self, Kind};
 use super::counted::{self, Counted};
 use super::end_act::MIN_GRACE;
 use super::ending::Ending;
-use super::plan::{Kind, Step, Waiting};
+use super::plan::{Step, Waiting};
 use super::stubborn::patiently;
 use super::userns::{Users, UsersError};
 use super::worker::Worker;
 use crate::container::{dns, hosts, sandbox};
 use crate::cri::api;
 use crate::log_links;
+use crate::measured::{self, Family};
 use crate::probe::{Action, Outcome, Target};
 use coracle_storage::beneath;
 use coracle_storage::volumes::{SetUp, VolumeError};
@@ -39,7 +41,9 @@ impl Worker {
             }
             Step::Kill { id, name, message } => {
                 self.event(Some(&name), "Normal", "Killing", message);
-                let grace = self.kill_grace(&id, &name);
+                // Who restarts with all others is not asked to end in an orderly way, as upstream has it.
+                let at_once = self.memory.again.contains(&id);
+                let grace = if at_once { Duration::ZERO } else { self.kill_grace(&id, &name) };
                 self.memory.replaced.insert(id.clone());
                 let stopped = self.stop(&id, &name, grace).await;
                 self.note_change(stopped, "stop the container");
@@ -83,7 +87,7 @@ impl Worker {
 
     /// preStop, then the stop signal, then the end, all within `grace`.
     pub(super) async fn stop(&mut self, id: &str, name: &str, grace: Duration) -> crate::cri::Result<()> {
-        self.stop_probing(id);
+        self.stop_judging(id);
         let spec = self.spec_of(name);
         let hook = spec.as_ref().and_then(|c| c.lifecycle.as_ref()?.pre_stop.as_ref());
         let started = Instant::now();
@@ -106,7 +110,10 @@ impl Worker {
                 let runtime = self.kubelet.runtime.clone();
                 let target = Target { runtime, container_id: id.to_owned(), ip: self.ip() };
                 let limited = tokio::time::timeout(timeout, action.run(&target, timeout)).await;
-                limited.unwrap_or_else(|_| Outcome::Failure("timed out".to_owned()))
+                match limited.unwrap_or_else(|_| Outcome::Failure("timed out".to_owned())) {
+                    Outcome::Unknown(message) => Outcome::Failure(message),
+                    told => told,
+                }
             }
             Err(message) => Outcome::Failure(message),
         }
@@ -203,9 +210,14 @@ impl Worker {
         if !self.need_volumes().await {
             return;
         }
+        if !self.need_claims(true).await {
+            return;
+        }
         self.stop_old_sandboxes().await;
         counted::add(Counted::StartedPods);
+        let began = Instant::now();
         let limited = self.kubelet.cgroups.set(self.kubelet.runtime.as_ref(), &self.pod).await;
+        measured::took(Family::Cgroup, "create", began.elapsed());
         let config = match limited {
             Ok(()) => self.sandbox_config(attempt),
             Err(error) => Err(format!("cannot limit the pod: {}", coracle_api::error::chain(&error))),
@@ -241,7 +253,7 @@ impl Worker {
     }
 
     /// What the pod's RuntimeClass calls the runtime; empty for the default one.
-    async fn runtime_handler(&self) -> Result<String, String> {
+    pub(super) async fn runtime_handler(&self) -> Result<String, String> {
         let class = self.pod.spec.as_ref().and_then(|s| s.runtime_class_name.as_deref());
         let Some(class) = class.filter(|name| !name.is_empty()) else { return Ok(String::new()) };
         let classes: Api<RuntimeClass> = Api::all(self.kubelet.client.clone());
@@ -268,13 +280,13 @@ impl Worker {
 
     async fn start(&mut self, kind: Kind, name: &str, attempt: u32) {
         let Some(spec) = self.spec_of(name) else { return };
-        if !self.need_volumes().await {
+        if !self.need_volumes().await || !self.need_claims(false).await {
             return;
         }
         if attempt > 0 {
             self.memory.restarts.next(name, Instant::now());
         }
-        let container_type = counted::container_type(kind);
+        let container_type = containers::container_type(kind);
         counted::add(Counted::StartedContainers { container_type });
         match self.create_and_start(kind, &spec, attempt).await {
             Ok(id) => {

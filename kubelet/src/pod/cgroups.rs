@@ -1,6 +1,6 @@
 //! The cgroups that a pod's containers lie in, while there are processes and when the pod is gone.
 
-use crate::cgroup::names::uid_of;
+use crate::cgroup_names::uid_of;
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};

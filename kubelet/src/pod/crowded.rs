@@ -2,7 +2,7 @@
 
 use super::cgroups::PidsLimit;
 use crate::blocking::reading;
-use crate::cgroup::names::Names;
+use crate::cgroup_names::Names;
 use crate::kubelet::Kubelet;
 use coracle_client::events::reference;
 use k8s_openapi::api::core::v1::Pod;

@@ -1,16 +1,17 @@
 //! Ending a pod: stopping what runs and removing what is left, by force where the runtime cannot.
 
 use super::cgroups;
+use super::containers::is_sidecar;
 use super::ending::Ending;
 use super::observed::Observed;
-use super::plan::is_sidecar;
 use super::stubborn::{EndError, patiently};
 use super::worker::Worker;
 use crate::container::sandbox;
 use crate::cri::{Calls, Result, RuntimeError};
 use crate::kubelet::Kubelet;
+use crate::measured::{Family, took};
+use crate::pod_facts::labels::is_static;
 use crate::probe::{Action, Outcome};
-use crate::static_pods::is_static;
 use coracle_storage::beneath;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Preconditions};
@@ -83,7 +84,7 @@ impl Worker {
     ) -> Result<()> {
         let mut stops = Vec::new();
         for (id, name) in &containers {
-            self.stop_probing(id);
+            self.stop_judging(id);
             let spec = self.spec_of(name);
             let hook = spec.and_then(|c| {
                 let handler = c.lifecycle.as_ref()?.pre_stop.clone()?;
@@ -121,6 +122,11 @@ impl Worker {
         if !is_static(&self.pod) {
             self.status_written().await;
         }
+        if self.kubelet.dra.holds(&self.uid) {
+            // Then its status says that it has ended, and it is cleaned up.
+            let released = self.release_claims().await;
+            return self.note_end(released.map_err(EndError::from));
+        }
         let ended = match self.remove_all().await {
             Ok(()) => {
                 self.references.release();
@@ -140,7 +146,10 @@ impl Worker {
             tracing::warn!(path = %logs.display(), %error, "could not remove logs");
         }
         self.observed.containers.iter().for_each(|seen| self.unlink_log(&seen.name, &seen.id));
-        Ok(cgroups::remove(&self.kubelet.cgroup_root, &self.uid)?)
+        let began = Instant::now();
+        let removed = cgroups::remove(&self.kubelet.cgroup_root, &self.uid);
+        took(Family::Cgroup, "destroy", began.elapsed());
+        Ok(removed?)
     }
 
     /// What failed is tried again after a pause; where the runtime has failed often, what holds the pod is killed.

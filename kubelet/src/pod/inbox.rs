@@ -4,10 +4,11 @@ use super::ending::{Eviction, deletion_grace};
 use crate::probe::prober::{Kind, Report};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 /// A probe's report about one container.
 #[derive(Clone, Debug)]
@@ -58,14 +59,14 @@ impl Mail {
 #[derive(Default)]
 pub struct Inbox {
     mail: Mutex<Mail>,
-    changed: Notify,
+    changed: watch::Sender<()>,
     evicted: AtomicBool,
 }
 
 impl Inbox {
     pub fn put(&self, change: impl FnOnce(&mut Mail)) {
         change(&mut self.mail.lock());
-        self.changed.notify_one();
+        self.changed.send_replace(());
     }
 
     /// Ends the pod for good; only the first reason counts.
@@ -87,24 +88,40 @@ impl Inbox {
 
     /// Returns when there is something to take.
     pub async fn arrived(&self) {
-        loop {
-            let changed = self.changed.notified();
-            if !self.mail.lock().is_empty() {
-                return;
-            }
-            changed.await;
-        }
+        self.until(|mail| (!mail.is_empty()).then_some(())).await;
     }
 
     /// Returns when what waits makes the present work pointless: the pod is to end, or sooner than in `left`, the grace
     /// period that it is ending in.
     pub async fn overtaken(&self, left: Option<Duration>) {
-        loop {
-            let changed = self.changed.notified();
-            if self.mail.lock().asks_to_end_before(left) {
-                return;
+        self.until(|mail| mail.asks_to_end_before(left).then_some(())).await;
+    }
+
+    /// Returns what the newest verdicts on readiness are, by container id, when one differs from those in `known`. They stay
+    /// for the worker to take.
+    pub async fn readiness(&self, known: &HashMap<String, bool>) -> HashMap<String, bool> {
+        let of = |probed: &Probed| match probed.report {
+            Report::Verdict(ready) if probed.kind == Kind::Readiness => {
+                Some((probed.container_id.clone(), ready))
             }
-            changed.await;
+            _ => None,
+        };
+        self.until(|mail| {
+            let verdicts: HashMap<String, bool> = mail.probes.iter().filter_map(of).collect();
+            verdicts.iter().any(|(id, ready)| known.get(id) != Some(ready)).then_some(verdicts)
+        })
+        .await
+    }
+
+    /// What `look` finds in the mail, as soon as it finds something.
+    async fn until<T>(&self, look: impl Fn(&Mail) -> Option<T>) -> T {
+        let mut changed = self.changed.subscribe();
+        loop {
+            if let Some(found) = look(&self.mail.lock()) {
+                return found;
+            }
+            // The sender lives as long as this box.
+            let _ = changed.changed().await;
         }
     }
 }

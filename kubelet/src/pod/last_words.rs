@@ -1,9 +1,9 @@
 //! What a container leaves behind for `state.terminated.message`.
 
 use super::observed::Container as Seen;
-use crate::logs;
+use crate::log_files;
 use coracle_storage::beneath::open_below;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -14,9 +14,24 @@ const MAX_MESSAGE: u64 = 4096;
 /// Bytes and lines of a log that stand in for one; upstream's limits.
 const MAX_LOG: u64 = 2048;
 const MAX_LINES: usize = 80;
+/// Bytes of all messages of a pod together; upstream's limit, so that a pod of many containers stays a small object.
+const MAX_POD: usize = 12 * 1024;
 
-/// The termination message, or the end of the log where the policy says so and the container failed in silence.
-pub fn read(spec: &Container, seen: &Seen) -> String {
+/// Bytes of each message of a pod.
+pub fn limit(spec: Option<&PodSpec>) -> usize {
+    let containers = spec.map_or(1, |s| s.containers.len() + s.init_containers.as_ref().map_or(0, Vec::len));
+    MAX_POD / containers.max(1)
+}
+
+/// The termination message, or the end of the log where the policy says so and the container failed in silence; no more
+/// than `limit` bytes of it.
+pub fn read(spec: &Container, seen: &Seen, limit: usize) -> String {
+    let mut words = whole(spec, seen);
+    words.truncate(words.floor_char_boundary(limit));
+    words
+}
+
+fn whole(spec: &Container, seen: &Seen) -> String {
     let written = seen.termination_log.as_deref().and_then(|path| head(path).ok()).unwrap_or_default();
     let fall_back = spec.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
     if !written.is_empty() || !fall_back || seen.exit_code == 0 {
@@ -32,7 +47,7 @@ fn head(path: &Path) -> std::io::Result<String> {
 }
 
 fn tail(path: &Path) -> std::io::Result<String> {
-    let mut file = open_below(logs::LEVELS, path)?;
+    let mut file = open_below(log_files::LEVELS, path)?;
     let length = file.metadata()?.len();
     // Each line carries some 45 bytes of time and stream before its text.
     file.seek(SeekFrom::Start(length.saturating_sub(MAX_LOG * 4)))?;
@@ -59,6 +74,17 @@ fn tail(path: &Path) -> std::io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_containers_share_what_a_pod_may_say() {
+        let spec = |containers: usize| {
+            let one = serde_json::json!({ "name": "c" });
+            let spec =
+                serde_json::json!({ "initContainers": [one], "containers": vec![one.clone(); containers] });
+            serde_json::from_value::<PodSpec>(spec).expect("a spec")
+        };
+        assert_eq!((limit(Some(&spec(1))), limit(Some(&spec(11)))), (6144, 1024));
+    }
 
     #[test]
     fn a_line_without_an_end_gets_none() {

@@ -2,19 +2,15 @@
 
 mod act;
 pub mod admit;
-pub mod backoff;
 pub mod cgroups;
-pub mod counted;
+mod claims;
 pub mod crowded;
 mod end_act;
-pub mod ending;
 pub mod inbox;
-pub mod labels;
 mod last_words;
-pub mod observed;
+mod placing;
 pub mod plan;
-pub mod publisher;
-pub mod qos;
+mod probing;
 pub mod resize;
 mod resize_act;
 pub mod resize_order;
@@ -22,10 +18,13 @@ pub mod room;
 mod start;
 pub mod status;
 pub mod stubborn;
+mod telling;
 mod timing;
 mod unlocated;
-pub mod userns;
 mod volumes;
 pub mod worker;
+
+use crate::counted;
+pub use crate::pod_facts::{backoff, containers, ending, labels, observed, qos, resources, userns};
 
 pub use end_act::{force, remove_everything};

@@ -1,12 +1,12 @@
 //! The next step of a pod: a pure function of what is wanted, what is there, and what is remembered.
 
 use super::backoff::Backoff;
-use super::ending::Ending;
+use super::containers::{Kind, is_sidecar};
+use super::ending::{Ending, RESTARTING};
 use super::labels;
 use super::observed::{self, Observed, State};
 use super::resize::{Due, Resizes};
-use coracle_api::pod::restarts_as_sidecar;
-use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, Pod, PodSpec};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -48,8 +48,8 @@ pub struct Memory {
     /// Ids of containers that were stopped to be started anew, however they ended.
     pub replaced: HashSet<String>,
     /// Ids of containers that run again, in order and from the first init container on, because the exit of one of them
-    /// asked for it by its rule (KEP-5532). What was marked before a restart of this process is found again only while
-    /// that exit is the container's last one.
+    /// asked for it by its rule (KEP-5532). What was marked before a restart of this process is found again by the pod's
+    /// condition, or while that exit is the container's last one.
     pub again: HashSet<String>,
     pub resizes: Resizes,
     /// Not before this a resize that failed is tried again.
@@ -77,6 +77,22 @@ impl Memory {
         self.again.extend(all.filter(there).map(|c| c.id.clone()));
     }
 
+    /// Marks what a process before this one had marked and not yet stopped: its condition says since when. What was made
+    /// later belongs to the new round.
+    pub fn mark_condition(&mut self, pod: &Pod, observed: &Observed) {
+        let set = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
+        let holds = set.filter(|c| c.type_ == RESTARTING && c.status == "True");
+        let since = holds.filter_map(|c| Some(c.last_transition_time.as_ref()?.0.as_second())).max();
+        let Some(since) = since else { return };
+        let before = |c: &&observed::Container| c.created_at.is_none_or(|made| made.as_second() <= since);
+        self.again.extend(observed.containers.iter().filter(before).map(|c| c.id.clone()));
+    }
+
+    /// Whether something still runs that is to stop before all containers start anew.
+    pub fn is_restarting_all(&self, observed: &Observed) -> bool {
+        observed.running().any(|c| self.again.contains(&c.id))
+    }
+
     /// Whether an exited container is to run again: by the first of its rules that fits (KEP-5307), else by its own
     /// policy, else by the pod's.
     pub(super) fn restarts(&self, spec: &PodSpec, wanted: &Container, exited: &observed::Container) -> bool {
@@ -97,6 +113,12 @@ impl Memory {
 /// The action of a rule that restarts the whole pod in its place.
 const RESTART_ALL: &str = "RestartAllContainers";
 
+/// Whether an exit can restart all containers.
+pub fn may_restart_all(spec: &PodSpec) -> bool {
+    let mut all = spec.init_containers.iter().flatten().chain(&spec.containers);
+    all.any(|c| c.restart_policy_rules.iter().flatten().any(|rule| rule.action == RESTART_ALL))
+}
+
 /// The first of a container's rules that fits how it ended.
 fn rule_of<'a>(wanted: &'a Container, exited: &observed::Container) -> Option<&'a ContainerRestartRule> {
     wanted.restart_policy_rules.iter().flatten().find(|rule| {
@@ -113,13 +135,6 @@ pub struct View<'a> {
     pub memory: &'a Memory,
     pub ending: Option<&'a Ending>,
     pub now: Instant,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Init,
-    App,
-    Ephemeral,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,16 +167,6 @@ pub enum Step {
     },
     /// Tell the runtime and the pod's own cgroup what was granted.
     Resize,
-}
-
-/// An ephemeral container as an ordinary one: the two types have the same fields but for the target.
-pub fn as_container(ephemeral: &EphemeralContainer) -> Container {
-    // Both serialize to the same names; what Container lacks is dropped.
-    serde_json::to_string(ephemeral).and_then(|text| serde_json::from_str(&text)).unwrap_or_default()
-}
-
-pub fn is_sidecar(container: &Container) -> bool {
-    restarts_as_sidecar(container.restart_policy.as_deref())
 }
 
 fn policy(spec: &PodSpec) -> &str {

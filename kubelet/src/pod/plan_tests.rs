@@ -1,5 +1,6 @@
 use super::*;
-use crate::pod::observed::{Container as Seen, Sandbox};
+use crate::pod_facts::containers::as_container;
+use crate::pod_facts::observed::{Container as Seen, Sandbox};
 use serde_json::{Value, json};
 
 fn pod(spec: Value) -> Pod {
@@ -25,6 +26,7 @@ fn seen(name: &str, attempt: u32, state: State, exit_code: i32) -> Seen {
         message: String::new(),
         image: String::new(),
         image_id: String::new(),
+        user: None,
         hash: String::new(),
         resources: None,
         log_path: "/x".into(),

@@ -6,22 +6,18 @@
 //! container was told last survives a restart of this process: in an annotation of the container, and in a file of the
 //! pod once it was told something else.
 
+use super::containers::is_sidecar;
 use super::observed::{self, Observed};
-use super::plan::is_sidecar;
 use super::qos::amount_of;
 use super::resize_order::Resized;
+use super::resources::{RESIZABLE, effective};
 use super::room::Pending;
-use coracle_api::Quantity;
-use coracle_api::pod::{self, Counted};
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// What can be changed while a container runs.
-pub const RESIZABLE: [&str; 2] = ["cpu", "memory"];
 
 /// How a running container comes to what was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,21 +96,6 @@ fn own(pod: &Pod) -> Option<&ResourceRequirements> {
 fn difference(one: Option<&ResourceRequirements>, other: Option<&ResourceRequirements>) -> Vec<&'static str> {
     let same = |limits, resource| amount_of(one, limits, resource) == amount_of(other, limits, resource);
     RESIZABLE.into_iter().filter(|resource| !same(false, resource) || !same(true, resource)).collect()
-}
-
-/// What a container has: where it has no limit of its own, that of its pod (KEP-2837).
-pub fn effective(
-    own: Option<&ResourceRequirements>,
-    pod: Option<&ResourceRequirements>,
-) -> ResourceRequirements {
-    let mut all = own.cloned().unwrap_or_default();
-    for resource in RESIZABLE {
-        let limit = pod.and_then(|pod| pod.limits.as_ref()?.get(resource));
-        if let Some(limit) = limit.filter(|_| amount_of(own, true, resource).is_zero()) {
-            all.limits.get_or_insert_default().insert(resource.to_owned(), limit.clone());
-        }
-    }
-    all
 }
 
 /// `base` with one resource as `from` has it.
@@ -331,18 +312,6 @@ fn read(text: &[u8]) -> Option<Noted> {
 
 fn running<'a>(observed: &'a Observed, wanted: &Container) -> Option<&'a observed::Container> {
     observed.latest(&wanted.name).filter(|seen| seen.state == observed::State::Running)
-}
-
-/// What the pod requests, as the scheduler counts it: by its spec, which holds what the node has granted.
-pub fn requests(pod: &Pod, resource: &str) -> Quantity {
-    let counted = Counted { overhead: true, ..Counted::default() };
-    pod::requests(pod, counted).get(resource).unwrap_or_default()
-}
-
-/// What the pod may use at most, counted in the same way; zero where nothing limits it.
-pub fn limits(pod: &Pod, resource: &str) -> Quantity {
-    let counted = Counted { overhead: true, ..Counted::default() };
-    pod::limits(pod, counted).get(resource).unwrap_or_default()
 }
 
 #[derive(Serialize)]

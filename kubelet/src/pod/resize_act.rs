@@ -39,6 +39,9 @@ impl Worker {
 
     /// Under the register's lock, so that no two pods take the same room. Whoever waits and comes first gets it first.
     fn take_room(&self) -> Result<(), Pending> {
+        if let Some(why) = self.cannot_resize() {
+            return Err(Pending::Infeasible(why));
+        }
         let mut register = self.kubelet.register.lock();
         let Some(own) = register.get_mut(&self.uid) else { return Ok(()) };
         let same = |granted: &Arc<Pod>| granted.metadata.generation == self.wanted.metadata.generation;

@@ -1,8 +1,8 @@
 use super::*;
 use crate::cgroup::limits::{Policy, of_pod};
 use crate::configuration::kernel::KernelSettings;
-use crate::pod::observed::{self, Observed, State};
 use crate::pod::resize::Resizes;
+use crate::pod_facts::observed::{self, Observed, State};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -50,6 +50,7 @@ fn running(pod: &Pod) -> Observed {
         message: String::new(),
         image: String::new(),
         image_id: String::new(),
+        user: None,
         hash: String::new(),
         resources: Some(c.resources.clone().unwrap_or_default()),
         log_path: PathBuf::new(),

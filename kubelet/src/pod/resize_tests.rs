@@ -1,5 +1,7 @@
 use super::*;
-use crate::pod::observed::State;
+use crate::pod_facts::observed::State;
+use crate::pod_facts::resources::requests;
+use coracle_api::Quantity;
 use serde_json::{Value, json};
 
 fn pod(spec: Value) -> Arc<Pod> {
@@ -30,6 +32,7 @@ fn running(told: &Value) -> Observed {
         message: String::new(),
         image: String::new(),
         image_id: String::new(),
+        user: None,
         hash: String::new(),
         resources: serde_json::from_value(told.clone()).unwrap(),
         log_path: PathBuf::new(),

@@ -3,7 +3,7 @@
 
 use super::ending::is_over;
 use super::qos::{self, QosClass};
-use super::resize::{RESIZABLE, requests};
+use super::resources::{RESIZABLE, requests};
 use crate::kubelet::Slots;
 use coracle_storage::volumes::downward::Allocatable;
 use k8s_openapi::api::core::v1::Pod;

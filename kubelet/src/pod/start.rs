@@ -1,13 +1,14 @@
 //! Starting one container: image, configuration, create, start.
 
 use super::act::{Failure, took};
-use super::plan::Kind;
+use super::containers::Kind;
 use super::worker::Worker;
-use crate::container::{config, env, mounts, security, service_env};
+use crate::configuration::images::valid_name;
+use crate::container::{config, env, env_file, mounts, security, service_env};
 use crate::cri::api;
 use crate::images::auth;
 use crate::images::credentials::Used;
-use crate::images::pull::{Policy, PullError, policy, valid_name};
+use crate::images::pull::{Policy, PullError, policy};
 use coracle_storage::volumes::{ObjectError, Objects};
 use k8s_openapi::api::core::v1::Container;
 use std::collections::BTreeMap;
@@ -36,6 +37,8 @@ impl Worker {
             sandbox_config.map_err(|message| self.refuse(name, "CreateContainerConfigError", message))?;
         let image = self.image(spec, &sandbox_config).await?;
         let images = self.volume_images(spec, &sandbox_config).await?;
+        let learned = self.learn_of_recursive_mounts(spec).await;
+        learned.map_err(|message| self.refuse(name, "CreateContainerConfigError", message))?;
         let config = self.container_config(kind, spec, attempt, (&image, &images)).await;
         let config = config.map_err(|message| self.refuse(name, "CreateContainerConfigError", message))?;
         let created = self.calls.create_container(&sandbox.id, config, sandbox_config).await;
@@ -217,7 +220,8 @@ impl Worker {
         security::check_non_root(&self.pod, spec, Some(image))?;
         let env = self.environment(spec).await?;
         let (volumes, mounted) = (&self.kubelet.volumes, &self.mounted);
-        let volumes = mounts::PodVolumes { volumes, uid: &self.uid, mounted, images };
+        let recursive = self.recursive_mounts;
+        let volumes = mounts::PodVolumes { volumes, uid: &self.uid, mounted, images, recursive };
         let mut all = mounts::of_volumes(&volumes, spec, &env)?;
         let devices = mounts::devices(&volumes, spec)?;
         let hosts = self.write_hosts()?;
@@ -226,6 +230,8 @@ impl Worker {
         let log = mounts::termination_log(&pod_dir, spec, attempt);
         all.push(log.map_err(|e| format!("cannot make the termination log: {e}"))?);
         let target = self.target(kind, &spec.name)?;
+        let cdi_devices = self.kubelet.dra.cdi_devices(&self.wanted, spec).map_err(|e| e.to_string())?;
+        let given = self.given(&spec.name).await?;
         let users = self.users()?;
         let all = all.into_iter().map(|mount| match users {
             Some(users) => users.shown(mount),
@@ -235,15 +241,30 @@ impl Worker {
             pod: &self.pod,
             container: spec,
             attempt,
-            image: &image.id,
+            image,
             env,
             mounts: all.collect(),
             devices,
+            cdi_devices,
+            given,
             target: target.as_deref(),
             users,
             node: self.kubelet.node,
             confinement: &self.kubelet.confinement,
         }))
+    }
+
+    /// Asks the runtime what it can, if the container wants mounts to be read-only all the way down.
+    pub(super) async fn learn_of_recursive_mounts(&mut self, spec: &Container) -> Result<(), String> {
+        if spec.volume_mounts.iter().flatten().all(|mount| mount.recursive_read_only.is_none()) {
+            return Ok(());
+        }
+        let handler = self.runtime_handler().await?;
+        let status = self.kubelet.runtime.status().await.map_err(|e| e.to_string())?;
+        let mut handlers = status.runtime_handlers.iter().filter(|known| known.name == handler);
+        self.recursive_mounts =
+            handlers.any(|known| known.features.as_ref().is_some_and(|able| able.recursive_read_only_mounts));
+        Ok(())
     }
 
     /// The container whose processes an ephemeral container sees.
@@ -286,6 +307,11 @@ impl Worker {
             let object = self.kubelet.objects.secret(&namespace, &name).await;
             if let Some(object) = existing(object)? {
                 objects.secrets.insert(name, object);
+            }
+        }
+        for file in env::files(spec) {
+            if let Some(mounted) = self.mounted.get(&file.0) {
+                objects.files.insert(file.clone(), env_file::read(&mounted.path, &file.1));
             }
         }
         self.services_known().await;

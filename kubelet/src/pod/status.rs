@@ -1,17 +1,20 @@
 //! The status of a pod: a pure function of its spec, of what the runtime has, and of what was reported before.
 
+use super::containers::is_sidecar;
 use super::ending::Ending;
+use super::ending::{BY_KUBELET, DISRUPTION, RESTARTING};
 use super::observed::{self, Observed, State};
-use super::plan::{Health, Memory, Waiting, is_sidecar};
-use super::publisher::{BY_KUBELET, DISRUPTION, OWNED};
+use super::plan::{Health, Memory, Waiting, may_restart_all};
 use super::qos;
 use super::unlocated::{ended_well, never_seen_again, unlocated};
+use crate::container::mounts::is_recursive;
+use crate::publisher::OWNED;
 use coracle_api::condition::with_transition_time;
 use coracle_api::pod::Counted;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus,
+    ContainerStatus, HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus, ResourceStatus, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -22,9 +25,15 @@ pub struct Input<'a> {
     pub observed: &'a Observed,
     pub memory: &'a Memory,
     pub ending: Option<&'a Ending>,
+    /// What it had is not given back yet: it has not ended.
+    pub holds: bool,
+    /// What is known of its containers' devices, by the containers' names.
+    pub resources: &'a BTreeMap<String, Vec<ResourceStatus>>,
     pub host_ip: &'a str,
     /// Last words of exited containers, by container id.
     pub messages: &'a HashMap<String, String>,
+    /// Whether read-only mounts can be read-only all the way down.
+    pub recursive_mounts: bool,
     /// When this kubelet first saw the pod.
     pub seen_at: Timestamp,
     pub now: Timestamp,
@@ -52,7 +61,7 @@ pub fn status(input: &Input<'_>) -> PodStatus {
         .ephemeral_containers
         .iter()
         .flatten()
-        .map(super::plan::as_container)
+        .map(super::containers::as_container)
         .map(|c| container(&c, "ContainerCreating", old.ephemeral_container_statuses.as_ref()))
         .collect();
     let phase = phase(spec, &inits, &apps, &old, input, initializing);
@@ -188,12 +197,15 @@ fn container_status(
     let resources = input.memory.resizes.shown(spec, running);
     status.allocated_resources = spec.resources.as_ref().and_then(|r| r.requests.clone());
     status.resources = Some(resources);
+    status.volume_mounts = volume_mounts(spec, input.recursive_mounts);
+    status.allocated_resources_status = input.resources.get(&spec.name).cloned();
     let Some(last) = input.observed.latest(&spec.name) else {
         return unseen(input, spec, default_waiting, old, status);
     };
     status.image.clone_from(&last.image);
     status.image_id.clone_from(&last.image_id);
     status.container_id = Some(id(last));
+    status.user.clone_from(&last.user);
     status.restart_count = i32::try_from(last.attempt).unwrap_or(i32::MAX);
     let before = input.observed.previous(&spec.name).filter(|c| c.state == State::Exited);
     let before = before.map(|c| terminated(input, c));
@@ -209,13 +221,33 @@ fn container_status(
             status.started = Some(health.is_some_and(|h| h.started));
             status.ready = health.is_some_and(|h| h.ready);
         }
-        State::Exited => exited(input, spec, last, &mut status),
+        State::Exited => exited(input, spec, last, default_waiting, &mut status),
         State::Created | State::Unknown => {
             let reason = default_waiting.to_owned();
             status.state = Some(waiting(&Waiting { reason, message: String::new() }));
         }
     }
     status
+}
+
+/// What became of the container's mounts.
+fn volume_mounts(spec: &Container, recursive_mounts: bool) -> Option<Vec<VolumeMountStatus>> {
+    let mounts = spec.volume_mounts.iter().flatten();
+    let all: Vec<_> = mounts
+        .map(|mount| {
+            let read_only = mount.read_only == Some(true);
+            let recursive = is_recursive(mount, recursive_mounts).unwrap_or(false);
+            let word = if recursive { "Enabled" } else { "Disabled" };
+            VolumeMountStatus {
+                name: mount.name.clone(),
+                mount_path: mount.mount_path.clone(),
+                read_only: read_only.then_some(true),
+                recursive_read_only: read_only.then(|| word.to_owned()),
+                ..VolumeMountStatus::default()
+            }
+        })
+        .collect();
+    (!all.is_empty()).then_some(all)
 }
 
 /// Init containers that are to end, not to stay: ready is the one that ended well.
@@ -225,17 +257,26 @@ fn is_plain_init(pod: &Pod, container: &Container) -> bool {
 }
 
 /// An exited container is terminated, or waits for its next attempt with the exit as its last state.
-fn exited(input: &Input<'_>, spec: &Container, last: &observed::Container, status: &mut ContainerStatus) {
+fn exited(
+    input: &Input<'_>,
+    spec: &Container,
+    last: &observed::Container,
+    default_waiting: &str,
+    status: &mut ContainerStatus,
+) {
     let done = terminated(input, last);
     let init = is_plain_init(input.pod, spec);
-    match input.memory.waiting.get(&spec.name).filter(|_| input.ending.is_none()) {
+    let again = input.memory.again.contains(&last.id);
+    let begins = || Waiting { reason: default_waiting.to_owned(), message: String::new() };
+    let why = input.memory.waiting.get(&spec.name).cloned().or(again.then(begins));
+    match why.filter(|_| input.ending.is_none()) {
         Some(why) => {
             status.last_state = Some(done);
-            status.state = Some(waiting(why));
+            status.state = Some(waiting(&why));
         }
         None => status.state = Some(done),
     }
-    status.ready = init && last.exit_code == 0;
+    status.ready = init && last.exit_code == 0 && !again;
 }
 
 /// The runtime has no container of this name.
@@ -316,7 +357,7 @@ fn phase(
         return computed.to_owned();
     }
     // A terminal phase promises that nothing runs any more.
-    let phase = match input.observed.is_stopped() {
+    let phase = match input.observed.is_stopped() && !input.holds {
         // One whose init containers failed never ran.
         false if initializing && (forced || is_over(computed)) => old.phase.as_deref().unwrap_or("Pending"),
         false if forced || is_over(computed) => "Running",
@@ -438,7 +479,8 @@ fn conditions(
     let start = Verdict { kind: "PodReadyToStartContainers", holds: sandbox, reason: "", message: "" };
     let scheduled = Verdict { kind: "PodScheduled", holds: true, reason: "", message: "" };
     let ours = [start, initialized, pod_ready, containers_ready, scheduled];
-    let ours = ours.into_iter().chain(pending_resize(input)).chain(disrupted(input));
+    let ours = ours.into_iter().chain(restarting(input, spec, over));
+    let ours = ours.chain(pending_resize(input)).chain(disrupted(input));
     let mut all: Vec<_> = ours.map(|verdict| condition(input, verdict)).collect();
     all.extend(resize_in_progress(input));
     let foreign = input.pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
@@ -447,6 +489,20 @@ fn conditions(
         foreign.filter(|c| !OWNED.contains(&c.type_.as_str()) && !set(c)).cloned().collect();
     all.extend(foreign);
     all
+}
+
+/// Whether containers are on their way out to be started anew all together; of pods alone whose rules ask for that.
+fn restarting<'a>(input: &Input<'_>, spec: &PodSpec, over: Option<&'a str>) -> Option<Verdict<'a>> {
+    let kind = RESTARTING;
+    let stands = Verdict { kind, holds: false, reason: over.unwrap_or_default(), message: "" };
+    let goes = Verdict {
+        holds: true,
+        reason: "RestartAllContainersStarted",
+        message: "container exited with restart policy rule",
+        ..stands
+    };
+    let goes = Some(goes).filter(|_| over.is_none() && input.memory.is_restarting_all(input.observed));
+    may_restart_all(spec).then(|| goes.unwrap_or(stands))
 }
 
 /// The kubelet itself takes the pod's place away.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::pod::observed::Sandbox;
+use crate::pod_facts::observed::Sandbox;
 use serde_json::{Value, json};
 
 fn seen(name: &str, attempt: u32, state: State, exit_code: i32) -> observed::Container {
@@ -17,6 +17,7 @@ fn seen(name: &str, attempt: u32, state: State, exit_code: i32) -> observed::Con
         message: String::new(),
         image: "docker.io/library/i:latest".to_owned(),
         image_id: "sha256:1".to_owned(),
+        user: None,
         hash: String::new(),
         resources: None,
         log_path: "/x".into(),
@@ -38,11 +39,14 @@ fn compute(
     let messages = HashMap::from([("a-0".to_owned(), "last words".to_owned())]);
     status(&Input {
         pod: &pod,
+        holds: false,
+        resources: &BTreeMap::new(),
         observed: &observed,
         memory,
         ending,
         host_ip: "192.0.2.1",
         messages: &messages,
+        recursive_mounts: false,
         seen_at: now,
         now,
     })
@@ -238,13 +242,17 @@ fn a_pod_with_a_call_on_its_way_has_not_ended() {
         let pod: Pod = serde_json::from_value(pod("Never")).unwrap();
         let (messages, memory) = (HashMap::new(), Memory::default());
         let (host_ip, seen_at) = ("192.0.2.1", now);
+        let resources = BTreeMap::new();
         let input = Input {
+            holds: false,
+            resources: &resources,
             pod: &pod,
             observed: &observed,
             memory: &memory,
             ending: Some(&ending),
             host_ip,
             messages: &messages,
+            recursive_mounts: false,
             seen_at,
             now,
         };
@@ -252,4 +260,24 @@ fn a_pod_with_a_call_on_its_way_has_not_ended() {
     };
     assert_eq!(phase(true).as_deref(), Some("Pending"));
     assert_eq!(phase(false).as_deref(), Some("Failed"));
+}
+
+#[test]
+fn what_restarts_all_together_says_so() {
+    let exit = json!({ "operator": "In", "values": [42] });
+    let rules = json!([{ "action": "RestartAllContainers", "exitCodes": exit }]);
+    let mut ruled = pod("Never");
+    ruled["spec"]["containers"][0]["restartPolicyRules"] = rules;
+    let containers = |b: State| vec![seen("a", 0, State::Exited, 42), seen("b", 0, b, 0)];
+    let again = Memory { again: ["a-0", "b-0"].map(str::to_owned).into(), ..Memory::default() };
+    let told = compute(&ruled, containers(State::Running), &again, None);
+    let found = word(&told, "AllContainersRestarting");
+    assert_eq!(
+        (found.status.as_str(), found.reason.as_deref()),
+        ("True", Some("RestartAllContainersStarted"))
+    );
+    let told = compute(&ruled, containers(State::Exited), &again, None);
+    assert_eq!(word(&told, "AllContainersRestarting").status, "False", "all have stopped");
+    let told = compute(&pod("Never"), containers(State::Running), &again, None);
+    assert!(told.conditions.iter().flatten().all(|c| c.type_ != "AllContainersRestarting"));
 }

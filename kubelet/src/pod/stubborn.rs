@@ -2,6 +2,7 @@
 
 use super::cgroups::CgroupError;
 use crate::cri::RuntimeError;
+use crate::dra::DraError;
 use coracle_storage::volumes::VolumeError;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub enum EndError {
     Volumes(#[from] VolumeError),
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
+    #[error("unprepare dynamic resources: {0}")]
+    Claims(#[from] DraError),
     #[error("deletion not confirmed: {0}")]
     Confirmation(Box<kube::Error>),
 }
@@ -48,6 +51,7 @@ impl Stubborn {
             // Whoever is not there refuses nothing.
             EndError::Runtime(RuntimeError::Unreachable { .. })
             | EndError::Volumes(_)
+            | EndError::Claims(_)
             | EndError::Confirmation(_) => 0,
         };
         pause

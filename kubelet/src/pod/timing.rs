@@ -59,7 +59,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_step_is_timed_until_its_end() {
-        let count = || all().get(&(Family::PodWorker, "kill")).map_or(0, |histogram| histogram.count);
+        let count = || all().get(&(Family::PodWorker, "kill".into())).map_or(0, |histogram| histogram.count);
         let before = count();
         drop(Taken::of(&Step::CleanUp));
         assert!(count() > before);

@@ -1,6 +1,6 @@
 //! The last words about containers of a deleted pod that nobody saw end.
 
-use super::plan::is_sidecar;
+use super::containers::is_sidecar;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, PodSpec};
 
 /// Of a container that the runtime does not have, and that did not end as far as anybody knows.

@@ -12,21 +12,26 @@
 //! A step is dropped half-way only when the pod is to end, or to end sooner. Its call to the runtime goes on: until that has
 //! come to its end nothing counts as stopped, and the observation after it finds what it made.
 
+use super::claims::Claims;
+use super::containers::{self, Kind};
 use super::counted::{self, Counted};
 use super::ending::{Ending, Eviction, is_terminal};
 use super::inbox::{Inbox, Mail};
-use super::observed::{Container as Seen, Observed, State, observe};
-use super::plan::{Health, Kind, Memory, Step, View, Waiting, plan};
-use super::publisher::{Publisher, now};
+use super::observed::{Observed, State, observe};
+use super::placing::Placing;
+use super::plan::{Memory, Step, View, Waiting, plan};
 use super::resize::Resizes;
 use super::stubborn::Stubborn;
+use super::telling::tell;
 use super::{last_words, status, timing};
 use crate::cri::Calls;
 use crate::images::pull::PullBackoff;
 use crate::kubelet::{Kubelet, Slot};
 use crate::objects::References;
-use crate::probe::prober::{self, Kind as ProbeKind, Report};
-use crate::probe::{Target, counts};
+use crate::pod_facts::now;
+use crate::probe::counts;
+use crate::probe::prober::Kind as ProbeKind;
+use crate::publisher::Publisher;
 use coracle_api::duration;
 use coracle_client::events::reference;
 use coracle_storage::volumes::Mounted;
@@ -61,21 +66,25 @@ pub struct Worker {
     /// They were taken from a pod that has ended.
     pub(super) volumes_released: bool,
     pub(super) volume_failures: u32,
+    pub(super) claims: Claims,
+    pub(super) placing: Placing,
     /// Changes in a row that the runtime refused, while the pod was to go on.
     pub(super) changes_failed: u32,
     pub(super) stubborn: Stubborn,
     pub(super) calls: Calls,
     /// Containers whose preStop hook has run.
     pub(super) pre_stopped: HashSet<String>,
-    publisher: Publisher,
+    pub(super) publisher: Arc<Publisher>,
     pub(super) references: References,
-    probes: HashMap<(String, ProbeKind), AbortHandle>,
-    messages: HashMap<String, String>,
+    pub(super) probes: HashMap<(String, ProbeKind), AbortHandle>,
+    pub(super) messages: HashMap<String, String>,
+    /// The runtime makes whatever lies below a read-only mount read-only too; asked when a container wants it.
+    pub(super) recursive_mounts: bool,
     removed: bool,
     evicted: Option<Eviction>,
     /// Confirmed to the API server; only the object's disappearance is awaited.
     pub(super) cleaned: bool,
-    seen_at: Timestamp,
+    pub(super) seen_at: Timestamp,
     reported: Option<PodStatus>,
     start: timing::Start,
 }
@@ -88,7 +97,7 @@ impl Worker {
         references.follow(&pod);
         let resizes = Resizes::load(&kubelet.volumes.pod_dir(&uid));
         let worker = Self {
-            publisher: Publisher::spawn(kubelet.client.clone(), &pod),
+            publisher: Arc::new(Publisher::spawn(kubelet.client.clone(), &pod)),
             references,
             uid,
             inbox,
@@ -100,12 +109,15 @@ impl Worker {
             volumes_refresh: None,
             volumes_released: false,
             volume_failures: 0,
+            claims: Claims::default(),
+            placing: Placing::default(),
             changes_failed: 0,
             stubborn: Stubborn::default(),
             calls: Calls::new(kubelet.runtime.clone(), kubelet.calls.clone()),
             pre_stopped: HashSet::new(),
             probes: HashMap::new(),
             messages: HashMap::new(),
+            recursive_mounts: false,
             removed: false,
             evicted: None,
             cleaned: false,
@@ -138,7 +150,14 @@ impl Worker {
             let ending = self.ending();
             self.allocate(ending.as_ref());
             self.remember(ending.as_ref());
+            if !self.place(ending.as_ref()).await {
+                // Its end is in the mail.
+                continue;
+            }
+            self.release_claims_when_over(ending.as_ref()).await;
+            self.give_back_when_over(ending.as_ref()).await;
             self.report(ending.as_ref());
+            self.keep_to_cpus().await;
             self.look_after_volumes(ending.as_ref()).await;
             let step = self.next_step(ending.as_ref());
             match step {
@@ -153,14 +172,17 @@ impl Worker {
                     let _taken = timing::Taken::of(&step);
                     let inbox = self.inbox.clone();
                     let left = ending.as_ref().map(|ending| ending.grace(self.pod.spec.as_ref()));
+                    let teller = self.teller(ending.as_ref());
                     tokio::select! {
                         () = self.act(step, ending.as_ref()) => {}
                         () = inbox.overtaken(left) => {}
+                        () = tell(teller) => {}
                     }
                 }
             }
         }
         self.probes.values().for_each(AbortHandle::abort);
+        self.give_back().await;
         self.kubelet.register.lock().remove(&self.uid);
         self.kubelet.room_changed();
         counts::forget(&self.uid);
@@ -172,7 +194,8 @@ impl Worker {
     }
 
     async fn wait(&mut self, limit: Option<Duration>) {
-        let refresh = self.volumes_refresh.map(|at| at.saturating_duration_since(Instant::now()));
+        let due = self.volumes_refresh.into_iter().chain(self.claims.release_at).chain(self.placing.again_at);
+        let refresh = due.map(|at| at.saturating_duration_since(Instant::now()));
         let inbox = self.inbox.clone();
         match limit.into_iter().chain(refresh).min() {
             None => inbox.arrived().await,
@@ -193,6 +216,7 @@ impl Worker {
                 self.volumes_ready = false;
                 self.volumes_refresh = None;
             }
+            self.forgive_new_images(&pod);
             self.pod = self.memory.resizes.applied(&pod);
             self.wanted = pod;
         }
@@ -214,6 +238,19 @@ impl Worker {
         }
         for probed in mail.probes {
             self.probed(probed.container_id, &probed.name, probed.kind, probed.report);
+        }
+    }
+
+    /// Another image may do better: its container is not kept waiting for what the one before did.
+    fn forgive_new_images(&mut self, pod: &Pod) {
+        let images = |pod: &Pod| -> HashMap<String, Option<String>> {
+            let all = pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers));
+            all.map(|c| (c.name.clone(), c.image.clone())).collect()
+        };
+        let (old, new) = (images(&self.wanted), images(pod));
+        for (name, _) in new.iter().filter(|(name, image)| old.get(*name).is_some_and(|old| old != *image)) {
+            self.memory.restarts.reset(name);
+            self.memory.retry_at.remove(name);
         }
     }
 
@@ -250,7 +287,7 @@ impl Worker {
         let found = spec.containers.iter().chain(init).find(|c| c.name == name).cloned();
         found.or_else(|| {
             let ephemeral = spec.ephemeral_containers.iter().flatten().find(|c| c.name == name)?;
-            Some(super::plan::as_container(ephemeral))
+            Some(super::containers::as_container(ephemeral))
         })
     }
 
@@ -273,13 +310,14 @@ impl Worker {
         let now = Instant::now();
         for seen in &containers {
             match seen.state {
-                State::Running => self.adopt(seen),
+                State::Running => self.adopt(seen, ending.is_some()),
                 State::Exited if !self.memory.exits.contains_key(&seen.id) => {
                     self.memory.exits.insert(seen.id.clone(), now);
                     let (exit_code, reason) = (seen.exit_code, super::status::end_reason(seen).to_owned());
-                    let container_type = counted::container_type(self.kind_of(&seen.name));
+                    let container_type = containers::container_type(self.kind_of(&seen.name));
                     counted::add(Counted::TerminatedContainers { container_type, exit_code, reason });
-                    let words = self.spec_of(&seen.name).map(|spec| last_words::read(&spec, seen));
+                    let limit = last_words::limit(self.pod.spec.as_ref());
+                    let words = self.spec_of(&seen.name).map(|spec| last_words::read(&spec, seen, limit));
                     self.messages.insert(seen.id.clone(), words.unwrap_or_default());
                     self.stop_probing(&seen.id);
                 }
@@ -295,6 +333,9 @@ impl Worker {
         self.messages.retain(|id, _| there(id));
         if ending.is_none() {
             if let Some(spec) = &self.pod.spec {
+                if self.reported.is_none() {
+                    self.memory.mark_condition(&self.pod, &self.observed);
+                }
                 self.memory.mark_all(spec, &self.observed);
             }
             self.note_crash_loops(now);
@@ -329,87 +370,6 @@ impl Worker {
         format!("{}_{}({})", part(&meta.name), part(&meta.namespace), self.uid)
     }
 
-    /// Starts looking after a running container. One that was ready before this process started is still ready.
-    fn adopt(&mut self, seen: &Seen) {
-        let Some(spec) = self.spec_of(&seen.name) else { return };
-        if !self.memory.health.contains_key(&seen.id) {
-            let status = self.pod.status.as_ref();
-            let all = status.iter().flat_map(|s| {
-                s.container_statuses.iter().flatten().chain(s.init_container_statuses.iter().flatten())
-            });
-            let id = format!("containerd://{}", seen.id);
-            let before = all.into_iter().find(|s| s.container_id.as_deref() == Some(&id));
-            let started = spec.startup_probe.is_none() || before.is_some_and(|s| s.started == Some(true));
-            let ready = started && (spec.readiness_probe.is_none() || before.is_some_and(|s| s.ready));
-            self.memory.health.insert(seen.id.clone(), Health { started, ready, failed: None });
-        }
-        self.probe(seen, &spec);
-    }
-
-    /// Starts the probes that the container's state calls for.
-    fn probe(&mut self, seen: &Seen, spec: &Container) {
-        let Some(health) = self.memory.health.get(&seen.id).cloned() else { return };
-        let kinds: &[ProbeKind] =
-            if health.started { &[ProbeKind::Liveness, ProbeKind::Readiness] } else { &[ProbeKind::Startup] };
-        let ip = self.ip();
-        for kind in kinds {
-            let key = (seen.id.clone(), *kind);
-            let Some(probe) = kind.of(spec).filter(|_| !self.probes.contains_key(&key)) else { continue };
-            let verdict = if *kind == ProbeKind::Liveness { true } else { health.ready };
-            let runtime = self.kubelet.runtime.clone();
-            let target = Target { runtime, container_id: seen.id.clone(), ip: ip.clone() };
-            let subject = counts::Subject {
-                namespace: self.pod.metadata.namespace.clone().unwrap_or_default(),
-                pod: self.pod.metadata.name.clone().unwrap_or_default(),
-                pod_uid: self.uid.clone(),
-                container: seen.name.clone(),
-            };
-            let (inbox, id, name, kind) = (self.inbox.clone(), seen.id.clone(), seen.name.clone(), *kind);
-            let report = move |report: Report| {
-                let probed =
-                    super::inbox::Probed { container_id: id.clone(), name: name.clone(), kind, report };
-                inbox.put(|mail| mail.probes.push(probed));
-            };
-            self.probes.insert(key, prober::spawn(kind, probe, spec, (target, subject), verdict, report));
-        }
-    }
-
-    pub(super) fn stop_probing(&mut self, id: &str) {
-        self.probes.retain(|(container, _), task| {
-            let keep = container != id;
-            if !keep {
-                task.abort();
-            }
-            keep
-        });
-    }
-
-    fn probed(&mut self, id: String, name: &str, kind: ProbeKind, report: Report) {
-        let verdict = match report {
-            Report::Failed(message) => {
-                let text = format!("{} probe failed: {message}", kind.title());
-                return self.event(Some(name), "Warning", "Unhealthy", text);
-            }
-            Report::Warned(message) => {
-                let text = format!("{} probe warning: {message}", kind.title());
-                return self.event(Some(name), "Warning", "ProbeWarning", text);
-            }
-            Report::Verdict(verdict) => verdict,
-        };
-        let has_readiness = self.spec_of(name).is_some_and(|c| c.readiness_probe.is_some());
-        let Some(health) = self.memory.health.get_mut(&id) else { return };
-        match (kind, verdict) {
-            (ProbeKind::Startup, true) => {
-                health.started = true;
-                health.ready = !has_readiness;
-                self.probes.remove(&(id, kind)).iter().for_each(AbortHandle::abort);
-            }
-            (ProbeKind::Startup, false) => health.failed = Some("startup"),
-            (ProbeKind::Liveness, alive) => health.failed = (!alive).then_some("liveness"),
-            (ProbeKind::Readiness, ready) => health.ready = ready,
-        }
-    }
-
     pub(super) fn ip(&self) -> String {
         let spec = self.pod.spec.as_ref();
         if spec.and_then(|s| s.host_network) == Some(true) {
@@ -418,30 +378,54 @@ impl Worker {
         self.observed.sandbox().and_then(|s| s.ips.first().cloned()).unwrap_or_default()
     }
 
-    /// Computes the status and hands it over to be written.
-    fn report(&mut self, ending: Option<&Ending>) {
+    /// The pod's status. `holds`: it has claims that are not given back yet.
+    pub(super) fn status(&self, ending: Option<&Ending>, holds: bool) -> PodStatus {
         let host_ip = self.kubelet.config.node_ip.to_string();
-        let mut pod = Pod::clone(&self.pod);
-        if let Some(reported) = &self.reported {
-            // Our own last word is newer than what the watch has brought back, but for others' conditions.
-            let foreign = pod.status.take().and_then(|s| s.conditions).unwrap_or_default();
-            let ours = reported.conditions.iter().flatten().cloned();
-            let owned = |c: &&str, kind: &str| *c == kind;
-            let is_ours = |kind: &str| super::publisher::OWNED.iter().any(|c| owned(c, kind));
-            let foreign = foreign.into_iter().filter(|c| !is_ours(&c.type_));
-            let conditions = ours.filter(|c| is_ours(&c.type_)).chain(foreign).collect();
-            pod.status = Some(PodStatus { conditions: Some(conditions), ..reported.clone() });
+        let mut resources = self.kubelet.dra.statuses(&self.wanted);
+        for (container, devices) in self.kubelet.allocation.devices.statuses(&self.uid) {
+            resources.entry(container).or_default().extend(devices);
         }
-        let status = status::status(&status::Input {
-            pod: &pod,
+        status::status(&status::Input {
+            pod: &self.last_reported(),
             observed: &self.observed,
             memory: &self.memory,
             ending,
+            holds,
+            resources: &resources,
             host_ip: &host_ip,
             messages: &self.messages,
+            recursive_mounts: self.recursive_mounts,
             seen_at: self.seen_at,
             now: now(),
-        });
+        })
+    }
+
+    /// The pod as it was reported last, with what others have said since.
+    pub(super) fn last_reported(&self) -> Pod {
+        let mut pod = Pod::clone(&self.pod);
+        if let Some(reported) = &self.reported {
+            // Our own last word is newer than what the watch has brought back, but for others' conditions.
+            let foreign_status = pod.status.take().unwrap_or_default();
+            let foreign = foreign_status.conditions.unwrap_or_default();
+            let ours = reported.conditions.iter().flatten().cloned();
+            let owned = |c: &&str, kind: &str| *c == kind;
+            let is_ours = |kind: &str| crate::publisher::OWNED.iter().any(|c| owned(c, kind));
+            let foreign = foreign.into_iter().filter(|c| !is_ours(&c.type_));
+            let conditions = ours.filter(|c| is_ours(&c.type_)).chain(foreign).collect();
+            pod.status = Some(PodStatus {
+                conditions: Some(conditions),
+                resource_claim_statuses: foreign_status.resource_claim_statuses,
+                extended_resource_claim_status: foreign_status.extended_resource_claim_status,
+                ..reported.clone()
+            });
+        }
+        pod
+    }
+
+    /// Computes the status and hands it over to be written.
+    fn report(&mut self, ending: Option<&Ending>) {
+        let status = self.status(ending, self.kubelet.dra.holds(&self.uid));
+        let mut pod = Pod::clone(&self.pod);
         let published = status.clone();
         let ended = is_terminal(&status) && !self.reported.as_ref().is_some_and(is_terminal);
         pod.status = Some(status.clone());

@@ -1,7 +1,7 @@
 //! One question to a container: run a command, fetch a URL, open a port, ask gRPC health.
 
 use super::{grpc, http};
-use crate::cri::Runtime;
+use crate::cri::{self, Runtime};
 use k8s_openapi::api::core::v1::{
     Container, ExecAction, GRPCAction, HTTPGetAction, LifecycleHandler, Probe, TCPSocketAction,
 };
@@ -20,6 +20,19 @@ pub enum Outcome {
     Warning(String),
     /// With what upstream would say about it.
     Failure(String),
+    /// The question itself came to nothing: this says nothing about the container.
+    Unknown(String),
+}
+
+impl Outcome {
+    /// As metrics name it.
+    pub fn result(&self) -> &'static str {
+        match self {
+            Self::Success | Self::Warning(_) => "successful",
+            Self::Failure(_) => "failed",
+            Self::Unknown(_) => "unknown",
+        }
+    }
 }
 
 /// The container that is asked.
@@ -34,9 +47,22 @@ pub struct Target {
 #[derive(Clone, Debug)]
 pub enum Action {
     Exec(Vec<String>),
-    Http { host: Option<String>, port: u16, https: bool, path: String, headers: Vec<(String, String)> },
-    Tcp { host: Option<String>, port: u16 },
-    Grpc { port: u16, service: String },
+    Http {
+        host: Option<String>,
+        port: u16,
+        https: bool,
+        path: String,
+        headers: Vec<(String, String)>,
+        caller: http::Caller,
+    },
+    Tcp {
+        host: Option<String>,
+        port: u16,
+    },
+    Grpc {
+        port: u16,
+        service: String,
+    },
     Sleep(Duration),
 }
 
@@ -47,7 +73,7 @@ impl Action {
             return Ok(Self::exec(exec));
         }
         if let Some(get) = &probe.http_get {
-            return Self::http(get, container);
+            return Self::http(get, container, http::Caller::Probe);
         }
         if let Some(socket) = &probe.tcp_socket {
             return Self::tcp(socket, container);
@@ -63,7 +89,7 @@ impl Action {
             return Ok(Self::exec(exec));
         }
         if let Some(get) = &handler.http_get {
-            return Self::http(get, container);
+            return Self::http(get, container, http::Caller::Hook);
         }
         match &handler.sleep {
             Some(sleep) => Ok(Self::Sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0)))),
@@ -75,7 +101,7 @@ impl Action {
         Self::Exec(action.command.clone().unwrap_or_default())
     }
 
-    fn http(action: &HTTPGetAction, container: &Container) -> Result<Self, String> {
+    fn http(action: &HTTPGetAction, container: &Container, caller: http::Caller) -> Result<Self, String> {
         let headers = action.http_headers.iter().flatten();
         Ok(Self::Http {
             host: action.host.clone().filter(|h| !h.is_empty()),
@@ -87,6 +113,7 @@ impl Action {
                 None => "/".to_owned(),
             },
             headers: headers.map(|h| (h.name.clone(), h.value.clone())).collect(),
+            caller,
         })
     }
 
@@ -112,10 +139,14 @@ impl Action {
 
     async fn ask(&self, target: &Target, timeout: Duration) -> Outcome {
         match self {
-            Self::Exec(command) => exec(target, command.clone(), timeout).await,
-            Self::Http { host, port, https, path, headers } => {
+            Self::Exec(command) => match exec(target, command.clone(), timeout).await {
+                Err(error) if error.is_late() => Outcome::Failure(self.timed_out(target, timeout)),
+                answer => answer.unwrap_or_else(|error| Outcome::Unknown(error.detail())),
+            },
+            Self::Http { host, port, https, path, headers, caller } => {
                 let host = host.as_deref().unwrap_or(&target.ip);
-                http::get(&http::Get { host, port: *port, https: *https, path, headers }).await
+                let (port, https, caller) = (*port, *https, *caller);
+                http::get(&http::Get { host, port, https, path, headers, caller }).await
             }
             Self::Tcp { host, port } => tcp(host.as_deref().unwrap_or(&target.ip), *port).await,
             Self::Grpc { port, service } => grpc::check(&target.ip, *port, service).await,
@@ -156,16 +187,14 @@ fn port(port: &IntOrString, container: &Container) -> Result<u16, String> {
     })
 }
 
-async fn exec(target: &Target, command: Vec<String>, timeout: Duration) -> Outcome {
-    match target.runtime.exec_sync(&target.container_id, command, timeout).await {
-        Ok(response) if response.exit_code == 0 => Outcome::Success,
-        Ok(response) => {
-            let output = [response.stdout, response.stderr].concat();
-            let output = &output[..output.len().min(MAX_OUTPUT)];
-            Outcome::Failure(String::from_utf8_lossy(output).into_owned())
-        }
-        Err(error) => Outcome::Failure(error.detail()),
+async fn exec(target: &Target, command: Vec<String>, timeout: Duration) -> cri::Result<Outcome> {
+    let response = target.runtime.exec_sync(&target.container_id, command, timeout).await?;
+    if response.exit_code == 0 {
+        return Ok(Outcome::Success);
     }
+    let output = [response.stdout, response.stderr].concat();
+    let output = &output[..output.len().min(MAX_OUTPUT)];
+    Ok(Outcome::Failure(String::from_utf8_lossy(output).into_owned()))
 }
 
 async fn tcp(host: &str, port: u16) -> Outcome {

@@ -12,7 +12,7 @@ pub struct Counted {
     pub pod_uid: String,
     pub container: String,
     pub kind: Kind,
-    /// `successful` or `failed`.
+    /// `successful`, `failed` or `unknown`.
     pub result: &'static str,
 }
 
@@ -27,9 +27,8 @@ pub struct Subject {
 
 static COUNTS: Mutex<BTreeMap<Counted, u64>> = Mutex::new(BTreeMap::new());
 
-pub fn add(subject: &Subject, kind: Kind, success: bool) {
+pub fn add(subject: &Subject, kind: Kind, result: &'static str) {
     let Subject { namespace, pod, pod_uid, container } = subject.clone();
-    let result = if success { "successful" } else { "failed" };
     *COUNTS.lock().entry(Counted { namespace, pod, pod_uid, container, kind, result }).or_default() += 1;
 }
 
@@ -53,9 +52,9 @@ mod tests {
             let all = all().into_iter().filter(|(c, _)| c.pod_uid == "counts-test");
             all.map(|(c, n)| (c.result, n)).collect()
         };
-        add(&subject, Kind::Liveness, true);
-        add(&subject, Kind::Liveness, true);
-        add(&subject, Kind::Readiness, false);
+        add(&subject, Kind::Liveness, "successful");
+        add(&subject, Kind::Liveness, "successful");
+        add(&subject, Kind::Readiness, "failed");
         assert_eq!(mine(), [("successful", 2), ("failed", 1)]);
         forget("counts-test");
         assert_eq!(mine(), []);

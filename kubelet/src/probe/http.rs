@@ -1,5 +1,6 @@
 //! An HTTP GET as probes make it: any status from 200 to 299 is a success, certificates are not checked. Redirects are
-//! followed on the same host; one to another host is a success with a warning.
+//! followed on the same host; one to another host is a success with a warning. For a hook any answer is a success, and
+//! redirects are followed wherever they lead.
 
 use super::Outcome;
 use super::action::dial_error;
@@ -24,6 +25,31 @@ pub struct Get<'a> {
     pub https: bool,
     pub path: &'a str,
     pub headers: &'a [(String, String)],
+    pub caller: Caller,
+}
+
+/// On whose behalf a container is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    Probe,
+    /// A lifecycle handler, which wants to be heard and no more.
+    Hook,
+}
+
+impl Caller {
+    fn user_agent(self) -> &'static str {
+        match self {
+            Self::Probe => "kube-probe/1.36",
+            Self::Hook => "kube-lifecycle/1.36",
+        }
+    }
+
+    fn judged(self, answer: &Answer) -> Outcome {
+        match self {
+            Self::Probe => judged(answer),
+            Self::Hook => Outcome::Success,
+        }
+    }
 }
 
 struct Answer {
@@ -38,20 +64,20 @@ pub async fn get(get: &Get<'_>) -> Outcome {
     let (mut place, mut same_name) = (first.clone(), true);
     for _ in 0..MAX_REQUESTS {
         let failed = |message: String| Outcome::Failure(format!("Get {:?}: {message}", place.url()));
-        let answer = match ask(&place, get.headers, same_name).await {
+        let answer = match ask(&place, get, same_name).await {
             Ok(answer) => answer,
             Err(message) => return failed(message),
         };
         let Some(location) =
             answer.location.as_deref().filter(|to| sends_on(answer.status) && !to.is_empty())
         else {
-            return judged(&answer);
+            return get.caller.judged(&answer);
         };
         let next = match place.follow(location) {
             Ok(next) => next,
             Err(message) => return failed(message),
         };
-        if next.host != first.host {
+        if next.host != first.host && get.caller == Caller::Probe {
             return judged(&answer);
         }
         // A header Host of the probe's own names this server, until it calls itself something else.
@@ -76,8 +102,8 @@ fn judged(answer: &Answer) -> Outcome {
     }
 }
 
-async fn ask(place: &Place, headers: &[(String, String)], same_name: bool) -> Result<Answer, String> {
-    let request = request(place, headers, same_name)?;
+async fn ask(place: &Place, get: &Get<'_>, same_name: bool) -> Result<Answer, String> {
+    let request = request(place, get, same_name)?;
     let stream = TcpStream::connect((place.host.as_str(), place.port)).await;
     let stream = stream.map_err(|e| dial_error(&place.host, place.port, &e))?;
     if place.https {
@@ -110,18 +136,15 @@ where
     result
 }
 
-fn request(
-    place: &Place,
-    headers: &[(String, String)],
-    same_name: bool,
-) -> Result<http::Request<Empty<Bytes>>, String> {
+fn request(place: &Place, get: &Get<'_>, same_name: bool) -> Result<http::Request<Empty<Bytes>>, String> {
     let mut builder = http::Request::get(&place.path);
+    let headers = get.headers;
     let given = |name: &str| headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
     let default_host = place.authority();
     let host = given("host").filter(|_| same_name).map_or(default_host.as_str(), |(_, value)| value.as_str());
     builder = builder.header("Host", host).header("Connection", "close");
     if given("user-agent").is_none() {
-        builder = builder.header("User-Agent", "kube-probe/1.36");
+        builder = builder.header("User-Agent", get.caller.user_agent());
     }
     if given("accept").is_none() {
         builder = builder.header("Accept", "*/*");
@@ -165,9 +188,10 @@ mod tests {
     #[tokio::test]
     async fn redirects() {
         let port = server().await;
-        let probed = |path: String| async move {
-            get(&Get { host: "127.0.0.1", port, https: false, path: &path, headers: &[] }).await
+        let asked = |caller: Caller, path: String| async move {
+            get(&Get { host: "127.0.0.1", port, https: false, path: &path, headers: &[], caller }).await
         };
+        let probed = |path: String| asked(Caller::Probe, path);
         let failure = |text: &str| Outcome::Failure(text.to_owned());
         assert_eq!(probed("/200".into()).await, Outcome::Success);
         assert_eq!(probed("/404".into()).await, failure("HTTP probe failed with statuscode: 404"));
@@ -179,6 +203,13 @@ mod tests {
         assert_eq!(probed("/302/http://other.example/x".into()).await, warning);
         assert_eq!(probed("/300".into()).await, warning, "no redirect at all");
         assert_eq!(probed("/302".into()).await, warning, "a redirect to nowhere");
+        let other = server().await;
+        let away = |status: u16| format!("/302/http://localhost:{other}/{status}");
+        for path in ["/404".to_owned(), "/500".to_owned(), "/300".to_owned(), away(500)] {
+            assert_eq!(asked(Caller::Hook, path.clone()).await, Outcome::Success, "{path}: it was heard");
+        }
+        let nowhere = asked(Caller::Hook, "/302/http://127.0.0.1:1/".into()).await;
+        assert!(matches!(nowhere, Outcome::Failure(_)), "{nowhere:?}");
         let Outcome::Failure(text) = probed("/circle/".into()).await else { panic!("no end") };
         assert!(text.ends_with("stopped after 10 redirects"), "{text}");
     }

@@ -42,7 +42,12 @@ pub enum Report {
     Failed(String),
     /// One answer was good, but odd; an event says so.
     Warned(String),
+    /// There was no answer, and nobody to blame in the container; an event says so.
+    Lost(String),
 }
+
+/// How often a question is put that comes to nothing; upstream's.
+const TRIES: usize = 3;
 
 fn seconds(value: Option<i32>, default: u64) -> Duration {
     Duration::from_secs(value.and_then(|v| u64::try_from(v).ok()).filter(|v| *v > 0).unwrap_or(default))
@@ -76,21 +81,42 @@ pub fn spawn(
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
             ticks.tick().await;
-            let outcome = match &action {
-                Ok(action) => action.run(&target, timeout).await,
-                Err(message) => Outcome::Failure(message.clone()),
+            let outcome = ask(&action, &target, timeout).await;
+            counts::add(&subject, kind, outcome.result());
+            let success = match outcome {
+                Outcome::Success => true,
+                Outcome::Warning(message) => {
+                    report(Report::Warned(message));
+                    true
+                }
+                Outcome::Failure(message) => {
+                    report(Report::Failed(message));
+                    false
+                }
+                Outcome::Unknown(message) => {
+                    report(Report::Lost(message));
+                    continue;
+                }
             };
-            let success = !matches!(outcome, Outcome::Failure(_));
-            counts::add(&subject, kind, success);
-            match outcome {
-                Outcome::Success => {}
-                Outcome::Warning(message) => report(Report::Warned(message)),
-                Outcome::Failure(message) => report(Report::Failed(message)),
-            }
             if let Some(verdict) = counter.record(success) {
                 report(Report::Verdict(verdict));
             }
         }
     };
     tokio::spawn(task).abort_handle()
+}
+
+async fn ask(action: &Result<Action, String>, target: &Target, timeout: Duration) -> Outcome {
+    let action = match action {
+        Ok(action) => action,
+        Err(message) => return Outcome::Unknown(message.clone()),
+    };
+    let mut outcome = action.run(target, timeout).await;
+    for _ in 1..TRIES {
+        if !matches!(outcome, Outcome::Unknown(_)) {
+            break;
+        }
+        outcome = action.run(target, timeout).await;
+    }
+    outcome
 }

@@ -1,5 +1,6 @@
 //! Port 10248: whether the kubelet is well, for anybody on this machine; systemd, node problem detectors and people ask it.
 
+use super::metrics::checked;
 use super::routes::text;
 use axum::body::Body;
 use coracle_listen::{Front, Limits, Places, Settings};
@@ -55,7 +56,10 @@ impl Front for Well {
 
     async fn answer(self, (): (), request: Request<Body>) -> Response<Body> {
         match request.uri().path() {
-            "/healthz" | "/healthz/ping" | "/healthz/log" | "/healthz/syncloop" => text("ok"),
+            path @ ("/healthz" | "/healthz/ping" | "/healthz/log" | "/healthz/syncloop") => {
+                checked(&path[1..].split('/').collect::<Vec<_>>());
+                text("ok")
+            }
             _ => {
                 let mut response = text("404 page not found\n");
                 *response.status_mut() = StatusCode::NOT_FOUND;

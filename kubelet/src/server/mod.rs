@@ -15,9 +15,10 @@ mod stats;
 mod streams;
 
 pub use healthz::healthz;
-pub use stats::{Cgroups, Files, Share, VolumeStats};
+pub use stats::Cgroups;
 
 use crate::configuration::port::PortSettings;
+use crate::measured::{Family, took};
 use crate::pods_api::PodsApi;
 use crate::streaming::Ends;
 use auth::{Admitted, Gate};
@@ -25,17 +26,34 @@ use axum::body::Body;
 use coracle_client::Context;
 use coracle_listen::{Limits, Place, Places, Settings};
 use error::HttpError;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use rustls_pki_types::CertificateDer;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+/// First parts of the paths that are served.
+const PATHS: [&str; 14] = [
+    "attach",
+    "configz",
+    "containerLogs",
+    "exec",
+    "healthz",
+    "livez",
+    "logs",
+    "metrics",
+    "pods",
+    "portForward",
+    "readyz",
+    "run",
+    "runningpods",
+    "stats",
+];
 /// Of the process's descriptors, in eighths.
 const SHARE: usize = 1;
 
@@ -61,6 +79,8 @@ pub struct ServerConfig {
     pub stream_idle: Duration,
     /// What `/configz` shows as `kubeletconfig`.
     pub configz: Configz,
+    /// What `/metrics` tells of the process beside the kubelet's own.
+    pub process_metrics: fn() -> String,
 }
 
 /// Says the settings in force.
@@ -79,6 +99,7 @@ pub(crate) struct Server {
     pub(crate) log_root: PathBuf,
     pub(crate) pods_dir: PathBuf,
     pub(crate) configz: Configz,
+    pub(crate) process_metrics: fn() -> String,
     /// Whether there are exec, logs and their like, and the machine's own logs.
     pub(crate) debugging: bool,
     pub(crate) system_logs: bool,
@@ -122,6 +143,7 @@ pub async fn serve(
         log_root: config.log_root,
         pods_dir: config.pods_dir,
         configz: config.configz,
+        process_metrics: config.process_metrics,
         debugging: config.port.debugging,
         system_logs: config.port.system_logs,
         cgroups: Arc::new(Cgroups::here()),
@@ -170,6 +192,7 @@ impl Server {
 
     /// Authenticates, authorizes and answers. Errors become plain text, as upstream's kubelet words them.
     async fn handle(self: Arc<Self>, request: Request<Body>, peer: &auth::Peer) -> Response<Body> {
+        let (began, labels) = (Instant::now(), labels(&request));
         let answer = async {
             let (parts, body) = request.into_parts();
             let admitted = self.gate.admit(&parts, peer).await?;
@@ -178,8 +201,30 @@ impl Server {
             }
             routes::answer(&self, Request::from_parts(parts, body), admitted).await
         };
-        answer.await.unwrap_or_else(HttpError::into_response)
+        let answer = answer.await.unwrap_or_else(HttpError::into_response);
+        took(Family::Http, labels, began.elapsed());
+        answer
     }
+}
+
+/// By what a request is counted: method, path as far as upstream tells paths apart, `readwrite`, and whether it lasts.
+/// What nobody serves has no names of its own.
+fn labels(request: &Request<Body>) -> String {
+    let method = match *request.method() {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::HEAD => "HEAD",
+        _ => "OTHER",
+    };
+    let mut segments = request.uri().path().trim_start_matches('/').split('/');
+    let path = match (segments.next().unwrap_or_default(), segments.next()) {
+        ("metrics", Some(page @ ("cadvisor" | "probes" | "resource" | "slis"))) => format!("metrics/{page}"),
+        ("stats", Some("summary")) => "stats/summary".to_owned(),
+        (first, _) if PATHS.contains(&first) => first.to_owned(),
+        _ => "other".to_owned(),
+    };
+    let lasts = ["exec", "attach", "portForward", "containerLogs", "run"].contains(&path.as_str());
+    format!("{method},{path},readwrite,{lasts}")
 }
 
 #[cfg(test)]

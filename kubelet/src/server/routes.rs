@@ -34,7 +34,10 @@ pub(super) async fn answer(
         return Err(HttpError::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"));
     }
     match segments.as_slice() {
-        ["healthz" | "livez" | "readyz"] | ["healthz", "ping" | "log" | "syncloop"] => Ok(text("ok")),
+        ["healthz" | "livez" | "readyz"] | ["healthz", "ping" | "log" | "syncloop"] => {
+            metrics::checked(&segments);
+            Ok(text("ok"))
+        }
         ["pods"] => Ok(pods(&server.pods.pods())),
         ["runningpods"] => Ok(running(server)),
         ["configz"] => Ok(json_body(&json!({ "kubeletconfig": (server.configz)() }))),
@@ -53,6 +56,7 @@ pub(super) async fn answer(
         ["metrics"] => Ok(metrics::kubelet(server).await),
         ["metrics", "cadvisor"] => metrics::cadvisor(server).await,
         ["metrics", "probes"] => Ok(metrics::probes()),
+        ["metrics", "slis"] => Ok(metrics::objectives()),
         ["metrics", "resource"] => metrics::resource(server).await,
         ["logs", rest @ ..] => node_logs::answer(&server.log_root, rest, path.ends_with('/')).await,
         _ => Err(HttpError::not_found("404 page not found\n")),

@@ -8,6 +8,7 @@ use crate::cri::api;
 use crate::pods_api::{ContainerHandle, PodHandle};
 use crate::streaming::{self, Kind, Streams};
 use axum::body::Body;
+use coracle_api::well_known;
 use http::{Method, Request, Response, StatusCode};
 use std::time::Duration;
 
@@ -36,6 +37,10 @@ pub(super) async fn answer(
     };
     let handle =
         server.pods.find(namespace, pod, uid).ok_or_else(|| HttpError::not_found("pod does not exist"))?;
+    if is_component(&handle) {
+        let text = format!("pod \"{pod}\" shows a part of the node's own process: there is no container\n");
+        return Err(HttpError::bad_request(text));
+    }
     let query = Query::of(&request);
     match (verb, request.method()) {
         ("run", &Method::POST) => run(server, &handle, container, &query).await,
@@ -52,6 +57,12 @@ pub(super) async fn answer(
         }
         _ => Err(HttpError::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")),
     }
+}
+
+fn is_component(pod: &PodHandle) -> bool {
+    let annotations = pod.pod.metadata.annotations.as_ref();
+    let source = annotations.and_then(|all| all.get(well_known::CONFIG_SOURCE));
+    source.is_some_and(|source| source == well_known::COMPONENT_SOURCE)
 }
 
 struct Query(Vec<(String, String)>);

@@ -5,6 +5,7 @@ use super::*;
 use crate::configuration::port::Access;
 use crate::cri::{self, Runtime, api};
 use crate::pods_api::PodHandle;
+use crate::volume_stats::VolumeStats;
 use coracle_api::UserInfo;
 use coracle_client::transport::in_process;
 use http::{Method, StatusCode, header};
@@ -77,6 +78,7 @@ fn built(
     let client = in_process::<_, Body, _>(service, UserInfo::anonymous());
     let judge: Judge = Arc::new(|chain| if chain.len() == 1 { Ok(()) } else { Err("untrusted".to_owned()) });
     Server {
+        process_metrics: String::new,
         pods,
         gate: Arc::new(Gate::new(client, "n1".to_owned(), judge, access)),
         node_name: "n1".to_owned(),
@@ -457,6 +459,14 @@ async fn statistics_come_from_the_runtime() {
     assert!(cadvisor.lines().any(|l| l == cpu), "no {cpu} in\n{cadvisor}");
     assert!(!cadvisor.contains("c1") && !cadvisor.contains("gone"), "{cadvisor}");
     assert!(page(&server, "/metrics/probes").await.starts_with("# HELP prober_probe_total"));
+    page(&server, "/healthz/ping").await;
+    let objectives = page(&server, "/metrics/slis").await;
+    for check in ["log", "ping", "syncloop"] {
+        let line = format!("kubernetes_healthcheck{{name=\"{check}\",type=\"healthz\"}} 1");
+        assert!(objectives.lines().any(|l| l == line), "no {line} in\n{objectives}");
+    }
+    let asked = "kubernetes_healthchecks_total{name=\"ping\",status=\"success\",type=\"healthz\"} ";
+    assert!(objectives.contains(asked) && !objectives.contains(&format!("{asked}0\n")), "{objectives}");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! One shared informer of pods, one queue, and a few workers that write status.
 
 use super::{DURATION_ANNOTATION, SimulateConfig, silence, status};
-use crate::pod::ending::is_terminal;
+use crate::pod_facts::ending::is_terminal;
 use coracle_client::controller::{self, Next, ReconcileError, Reconciler};
 use coracle_client::informer::{api_for, deleting, uid_of};
 use coracle_client::{Context, Informer, ObjectKey, WorkQueue, write};

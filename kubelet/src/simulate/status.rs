@@ -1,6 +1,6 @@
 //! The status that a healthy kubelet would report, computed from the spec alone.
 
-use crate::pod::plan::as_container;
+use crate::pod_facts::containers::as_container;
 use coracle_api::condition::with_transition_time;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{

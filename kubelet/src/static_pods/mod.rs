@@ -3,8 +3,8 @@
 
 pub mod url;
 
-use crate::config::Config;
-use crate::pod::labels::{CONFIG_HASH, CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
+use crate::configuration::config::Config;
+use crate::pod_facts::labels::{CONFIG_HASH, CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE, FILE, HTTP};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -19,10 +19,6 @@ use tokio::net::unix::pipe;
 
 /// Bytes for the events of one wake-up; one event takes at most 272 (inotify(7)).
 const EVENTS: usize = 4096;
-
-/// Where a static pod comes from, as its annotation says.
-const FILE: &str = "file";
-const HTTP: &str = "http";
 
 /// Tells of changes in the directory. What it cannot tell is found at the next look.
 /// An inotify descriptor is read like a pipe.
@@ -79,16 +75,6 @@ pub fn came_from_api(pod: &mut Pod) {
     if let Some(annotations) = &mut pod.metadata.annotations {
         annotations.remove(CONFIG_SOURCE);
     }
-}
-
-/// Whether a pod comes from a file or a web server. Pods of the API server have been through [`came_from_api`].
-pub fn is_static(pod: &Pod) -> bool {
-    pod.annotations().get(CONFIG_SOURCE).is_some_and(|source| source == FILE || source == HTTP)
-}
-
-/// Whether an object of the API server only shows a static pod.
-pub fn is_mirror(pod: &Pod) -> bool {
-    pod.annotations().contains_key(CONFIG_MIRROR)
 }
 
 /// The pods of all manifests that can be read; others are reported and left out. Names starting with a dot are
@@ -184,6 +170,7 @@ pub async fn mirror(client: &kube::Client, pod: &Pod) -> Result<Pod, kube::Error
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod_facts::labels::{is_mirror, is_static};
     use std::path::Path;
     use std::time::Duration;
 
@@ -203,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_pod_of_the_api_is_no_static_one_whatever_it_says() {
-        use crate::pod::admit::{is_critical, is_node_critical};
+        use crate::pod_facts::critical::{is_critical, is_node_critical};
         let pod = serde_json::json!({ "metadata": { "name": "p", "annotations":
             { "kubernetes.io/config.source": "file", "kubernetes.io/config.hash": "x", "mine": "kept" } },
             "spec": { "containers": [], "priorityClassName": "system-node-critical" } });
@@ -211,7 +198,7 @@ mod tests {
         came_from_api(&mut pod);
         assert!(!is_static(&pod) && !is_critical(&pod) && !is_node_critical(&pod));
         assert_eq!(pod.annotations()["mine"], "kept");
-        let shown = crate::pod::labels::sandbox_annotations(&pod);
+        let shown = crate::pod_facts::labels::sandbox_annotations(&pod);
         assert_eq!(shown["kubernetes.io/config.source"], "api");
     }
 

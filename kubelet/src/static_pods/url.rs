@@ -1,7 +1,7 @@
 //! Static pods of a web server: one manifest, or a PodList.
 
 use super::{HTTP, manifests};
-use crate::config::Config;
+use crate::configuration::config::Config;
 use bytes::Bytes;
 use futures::future::pending;
 use http::header::{HeaderName, HeaderValue};
@@ -10,7 +10,6 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
 use rustls_pki_types::ServerName;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -99,13 +98,9 @@ async fn encrypt(
     host: String,
     stream: TcpStream,
 ) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(std::io::Error::other)?.with_root_certificates(roots).with_no_client_auth();
+    let config = coracle_tls::client_config(None, &[]).map_err(std::io::Error::other)?;
     let name = ServerName::try_from(host).map_err(std::io::Error::other)?;
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await
+    TlsConnector::from(config).connect(name, stream).await
 }
 
 async fn exchange<S>(request: http::Request<Empty<Bytes>>, stream: S) -> Result<Bytes, FetchError>
@@ -169,7 +164,7 @@ mod tests {
         let first = shown.wait_for(|pods| !pods.is_empty()).await.unwrap().clone();
         assert_eq!(names(&first), ["a-n1", "b-n1"]);
         assert_ne!(first[0].metadata.uid, first[1].metadata.uid);
-        assert!(first.iter().all(super::super::is_static));
+        assert!(first.iter().all(crate::pod_facts::labels::is_static));
         let last = shown.wait_for(|pods| pods.len() < 2).await.unwrap().clone();
         assert_eq!(names(&last), ["c-n1"], "the failure between the two took nothing away");
         following.abort();

@@ -9,7 +9,7 @@ use futures::stream::BoxStream;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 struct FakeContainer {
     config: api::ContainerConfig,
@@ -32,16 +32,21 @@ struct State {
     /// Nothing can be removed before the shim is killed.
     stuck: bool,
     killed: Vec<Shim>,
+    /// Of the command `moody`.
+    bad_mood: bool,
+    commands: Vec<Vec<String>>,
 }
 
 pub struct FakeRuntime {
     state: Mutex<State>,
+    /// The command `linger` ends when this holds.
+    hurry: watch::Sender<bool>,
     events: broadcast::Sender<String>,
 }
 
 impl Default for FakeRuntime {
     fn default() -> Self {
-        Self { state: Mutex::default(), events: broadcast::channel(1000).0 }
+        Self { state: Mutex::default(), hurry: watch::Sender::new(false), events: broadcast::channel(1000).0 }
     }
 }
 
@@ -110,6 +115,22 @@ impl FakeRuntime {
 
     pub fn forget_stops(&self) {
         self.state.lock().stops.clear();
+    }
+
+    /// Whether the command `moody` fails from now on.
+    pub fn be_moody(&self, moody: bool) {
+        self.state.lock().bad_mood = moody;
+    }
+
+    /// Ends all commands `linger`, also those to come.
+    pub fn hurry(&self) {
+        self.hurry.send_replace(true);
+    }
+
+    /// How often this command was run.
+    pub fn ran(&self, command: &str) -> usize {
+        let state = self.state.lock();
+        state.commands.iter().filter(|words| words.first().is_some_and(|word| word == command)).count()
     }
 
     /// Pulls with this user's credentials.
@@ -363,8 +384,21 @@ impl Runtime for FakeRuntime {
     }
 
     async fn exec_sync(&self, _: &str, command: Vec<String>, _: Duration) -> Result<api::ExecSyncResponse> {
-        drop(self.up()?);
-        let exit_code = i32::from(command.first().is_some_and(|c| c == "false"));
+        let moody = {
+            let mut state = self.up()?;
+            state.commands.push(command.clone());
+            state.bad_mood
+        };
+        let exit_code = match command.first().map(String::as_str) {
+            Some("false") => 1,
+            Some("nowhere") => return unimplemented("ExecSync"),
+            Some("moody") => i32::from(moody),
+            Some("linger") => {
+                self.hurry.subscribe().wait_for(|hurry| *hurry).await.expect("its sender is here");
+                0
+            }
+            _ => 0,
+        };
         Ok(api::ExecSyncResponse { exit_code, ..api::ExecSyncResponse::default() })
     }
 

@@ -66,6 +66,8 @@ pub struct World {
     pub eviction: EvictionSettings,
     /// What of its configuration is not as usual.
     pub written: Value,
+    /// What it shows of its process.
+    pub components: Vec<coracle_kubelet::Component>,
     kubelet: Option<(CancellationToken, JoinHandle<()>)>,
     /// The node cannot reach the API server.
     away: Arc<AtomicBool>,
@@ -107,7 +109,8 @@ impl World {
     async fn with(socket: Option<(Arc<FakeRuntime>, Arc<CriSocket>)>) -> Self {
         let stop = CancellationToken::new();
         let store: Arc<dyn Store> = MemoryStore::new();
-        let cache = server::load_cache(store.clone()).await.unwrap();
+        let resources = server::load_resources(store.clone()).await.unwrap();
+        let cache = &resources.cache;
         let config = ServerConfig {
             authenticator: None,
             authorizer: Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
@@ -117,7 +120,7 @@ impl World {
             clock: Arc::new(jiff::Timestamp::now),
             stop,
         };
-        let api = ApiServer::new(config, store, cache);
+        let api = ApiServer::new(config, store, resources);
         bootstrap::apply(api.registry(), &cluster()).await.unwrap();
         let (runtime, socket) = socket.unzip();
         let mut world = Self {
@@ -128,6 +131,7 @@ impl World {
             dir: tempfile::tempdir().unwrap(),
             eviction: never_short(),
             written: json!({}),
+            components: Vec::new(),
             kubelet: None,
             away: Arc::default(),
         };
@@ -157,6 +161,8 @@ impl World {
         config.log_links = Some(self.dir.path().join("containers"));
         config.eviction = self.eviction.clone();
         config.runtime_patience = Duration::ZERO;
+        config.components.clone_from(&self.components);
+        config.dra_patience = Duration::from_millis(500);
         let parts = Parts {
             runtime: match &self.socket {
                 Some(socket) => Arc::new(CriClient::new(&socket.path().display().to_string())),
@@ -166,6 +172,7 @@ impl World {
             mounter: self.mounter.clone(),
             importer: None,
             cgroup_root: self.dir.path().join("cgroup"),
+            sys: self.sys(),
         };
         let built = build(&context, config, parts).unwrap();
         self.kubelet = Some((
@@ -239,6 +246,18 @@ impl World {
         text.as_str().unwrap().to_owned()
     }
 
+    /// Waits for an event of this reason that says so.
+    pub async fn event_that(&self, reason: &str, says: &str) {
+        let api: Api<k8s_openapi::api::core::v1::Event> = Api::namespaced(self.admin(), "default");
+        let look = async || {
+            let all = api.list(&kube::api::ListParams::default()).await.unwrap().items.into_iter();
+            let texts = all.filter(|event| event.reason.as_deref() == Some(reason));
+            json!(texts.filter_map(|event| event.message).collect::<Vec<_>>())
+        };
+        until(look, |texts| texts.as_array().unwrap().iter().any(|t| t.as_str().unwrap().contains(says)))
+            .await;
+    }
+
     /// Writes the node's status as an administrator.
     pub async fn patch_node_status(&self, status: Value) {
         let api: Api<Node> = Api::all(self.admin());
@@ -263,6 +282,11 @@ impl World {
         let request = http::Request::post(path).header("content-type", "application/json");
         let request = request.body(object.to_string().into_bytes()).unwrap();
         self.admin().request::<Value>(request).await.unwrap();
+    }
+
+    /// What the kubelet takes for the kernel's view of the machine.
+    pub fn sys(&self) -> PathBuf {
+        self.dir.path().join("sys")
     }
 
     /// The kubelet's own directory.

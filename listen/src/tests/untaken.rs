@@ -1,6 +1,7 @@
 //! Answers that nobody takes.
 
 use super::*;
+use crate::unsent::Memory as _;
 use hyper::client::conn::http2::Builder;
 use std::sync::atomic::Ordering;
 use tokio::task::JoinSet;

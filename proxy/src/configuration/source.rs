@@ -1,6 +1,6 @@
 //! Where the configuration comes from: a file, or the ConfigMap `kube-proxy` in `kube-system`, followed as it changes.
 
-use coracle_client::{Context, FollowedObject};
+use coracle_client::{Configured, Context, LiveConfiguration};
 use k8s_openapi::api::core::v1::ConfigMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +9,6 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 const MAP: &str = "kube-proxy";
-const MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
 /// The entry, as kubeadm names it.
 pub const ENTRY: &str = "config.conf";
 /// The entry beside it with the addresses of pods, which a server keeps as it is: who writes another document in the place
@@ -28,6 +27,20 @@ pub enum Source {
     File(PathBuf),
 }
 
+/// The entries of the map that count.
+#[derive(Clone, PartialEq, Eq)]
+struct Entries {
+    text: Option<String>,
+    cluster_cidr: Option<String>,
+}
+
+impl Entries {
+    fn of(map: &ConfigMap) -> Self {
+        let entry = |name: &str| map.data.as_ref()?.get(name).cloned();
+        Self { text: entry(ENTRY), cluster_cidr: entry(CLUSTER_CIDR_ENTRY) }
+    }
+}
+
 /// What there is to read, and which object says it.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
@@ -43,9 +56,10 @@ impl Said {
         self.map.as_ref()?.data.as_ref()?.get(CLUSTER_CIDR_ENTRY).cloned()
     }
 
-    fn of_map(map: Option<ConfigMap>) -> Self {
-        let text = map.as_ref().and_then(|map| map.data.as_ref()?.get(ENTRY).cloned());
-        Self { text: text.unwrap_or_default(), map: map.map(Arc::new), unreadable: None }
+    fn of_map(configured: Configured<Entries>) -> Self {
+        let Configured { read, map } = configured;
+        let map = read.is_some().then_some(map);
+        Self { text: read.and_then(|entries| entries.text).unwrap_or_default(), map, unreadable: None }
     }
 
     async fn of_file(path: &std::path::Path) -> Self {
@@ -60,20 +74,17 @@ impl Said {
 
 /// Begins to follow the source, until `stop`; the first value is there when this returns.
 pub async fn follow(context: &Context, source: Source, stop: CancellationToken) -> watch::Receiver<Said> {
-    let (sender, mut receiver) = watch::channel(Said::default());
+    let (sender, receiver) = watch::channel(Said::default());
     match source {
         Source::File(path) => {
             sender.send_replace(Said::of_file(&path).await);
             tokio::spawn(stop.run_until_cancelled_owned(follow_file(path, sender)));
         }
         Source::Map => {
-            let map = FollowedObject::new(context.client.clone(), MAPS, MAP);
-            tokio::spawn(stop.run_until_cancelled_owned(follow_map(map, sender)));
-            if tokio::time::timeout(FIRST_ANSWER, receiver.changed()).await.is_err() {
-                tracing::warn!(
-                    "the ConfigMap kube-system/kube-proxy cannot be read yet, beginning with the defaults"
-                );
-            }
+            let mut live = LiveConfiguration::new(context.client.clone(), MAP, Entries::of);
+            let first = stop.run_until_cancelled(live.first(FIRST_ANSWER)).await.flatten();
+            sender.send_replace(first.map(Said::of_map).unwrap_or_default());
+            tokio::spawn(stop.run_until_cancelled_owned(follow_map(live, sender)));
         }
     }
     receiver
@@ -93,8 +104,8 @@ async fn follow_file(path: PathBuf, sender: watch::Sender<Said>) {
     }
 }
 
-async fn follow_map(mut map: FollowedObject<ConfigMap>, sender: watch::Sender<Said>) {
+async fn follow_map(mut live: LiveConfiguration<Entries>, sender: watch::Sender<Said>) {
     loop {
-        sender.send_replace(Said::of_map(map.next().await));
+        sender.send_replace(Said::of_map(live.next().await));
     }
 }

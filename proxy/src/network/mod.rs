@@ -14,6 +14,7 @@ pub use configuration::is_ours;
 pub use routes::clean_up;
 
 use crate::policy;
+use coracle_client::beat::{self, Patience};
 use coracle_client::{Context, Informer};
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
@@ -129,7 +130,7 @@ impl Network {
         });
         self.written = routes::present().await?;
         loop {
-            self.sync().await?;
+            beat::working(Patience::Long, self.sync()).await?;
             if self.written.is_empty() && self.refused.is_empty() {
                 changed.notified().await;
             } else if tokio::time::timeout(LOOK_AFTER, changed.notified()).await.is_err() {

@@ -22,6 +22,7 @@ use crate::notices::{self, Told};
 use crate::plan::{Plan, Planner, Settings};
 use crate::userspace::{Relays, Userspace};
 use coracle_api::error::chain;
+use coracle_client::beat::{self, Patience};
 use coracle_client::{Context, Informer};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -193,7 +194,7 @@ impl Proxy {
                 }
                 None => self.wait(&changed).await,
             };
-            due = match self.handle(woken).await? {
+            due = match beat::working(Patience::Long, self.handle(woken)).await? {
                 Ok(()) => {
                     retry = FIRST_RETRY;
                     None

@@ -4,7 +4,7 @@
 use super::extender::Extenders;
 use crate::config::{Config, Mistake, Mistakes, Parsed};
 use crate::plugins::Registry;
-use coracle_client::{FollowedObject, Recorder};
+use coracle_client::{CONFIGURATION_NAMESPACE, Configured, LiveConfiguration, Recorder};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-const NAMESPACE: &str = "kube-system";
 const NAME: &str = "kube-scheduler-config";
 const KEY: &str = "config.yaml";
 
@@ -44,19 +43,14 @@ pub fn follow(
 }
 
 async fn follow_until_told(client: Client, registry: Registry, sender: watch::Sender<Option<Config>>) {
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
     let recorder = Recorder::new(client.clone(), "kube-scheduler", "");
-    let mut followed = FollowedObject::<ConfigMap>::new(client.clone(), &path, NAME);
-    let mut told = String::new();
+    let mut live = LiveConfiguration::new(client.clone(), NAME, text_of);
     loop {
-        let Some(map) = followed.next().await else {
-            write_default(&client).await;
-            continue;
-        };
-        let text = text_of(&map);
-        if text != told {
-            take(&map, &text, &registry, &recorder, &sender);
-            told = text;
+        let configured = live.next().await;
+        match &configured.read {
+            Some(text) => take(&configured, text, &registry, &recorder, &sender),
+            None if write_default(&client).await => {}
+            None => live.forget(),
         }
     }
 }
@@ -76,45 +70,45 @@ fn read(text: &str, registry: &Registry) -> Result<Parsed, Mistakes> {
 }
 
 fn take(
-    map: &ConfigMap,
+    configured: &Configured<String>,
     text: &str,
     registry: &Registry,
     recorder: &Recorder,
     sender: &watch::Sender<Option<Config>>,
 ) {
-    match read(text, registry) {
-        Ok(parsed) => {
-            for warning in parsed.warnings {
-                tracing::warn!(configuration = NAME, %warning, "configuration understood with a warning");
-                recorder.warning(map, "ConfigurationWarning", warning);
-            }
-            let news = sender.send_if_modified(|current| {
-                let changed = current.as_ref() != Some(&parsed.config);
-                *current = Some(parsed.config);
-                changed
-            });
-            if news {
-                recorder.normal(map, "ConfigurationInForce", "the scheduler runs with this configuration");
-            }
-        }
-        Err(mistakes) => {
-            tracing::error!(configuration = NAME, %mistakes, "configuration refused, the last one stays in force");
-            recorder.warning(map, "ConfigurationRefused", mistakes.to_string());
-        }
+    let parsed = match read(text, registry) {
+        Ok(parsed) => parsed,
+        Err(mistakes) => return configured.refused(recorder, &mistakes, mistakes.to_string()),
+    };
+    for warning in parsed.warnings {
+        tracing::warn!(configuration = NAME, %warning, "configuration understood with a warning");
+        recorder.warning(configured.map.as_ref(), "ConfigurationWarning", warning);
+    }
+    let news = sender.send_if_modified(|current| {
+        let changed = current.as_ref() != Some(&parsed.config);
+        *current = Some(parsed.config);
+        changed
+    });
+    if news {
+        configured.in_force(recorder, "the scheduler runs with this configuration".to_owned());
     }
 }
 
-async fn write_default(client: &Client) {
+/// Whether it stands there, or somebody else's.
+async fn write_default(client: &Client) -> bool {
     let map = ConfigMap {
         metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() },
         data: Some(BTreeMap::from([(KEY.to_owned(), DEFAULT.to_owned())])),
         ..ConfigMap::default()
     };
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), CONFIGURATION_NAMESPACE);
     match api.create(&PostParams::default(), &map).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => {}
-        Err(error) => tracing::warn!(%error, "the configuration in force could not be shown in {NAMESPACE}"),
-        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 409 => true,
+        Err(error) => {
+            tracing::warn!(%error, "the configuration in force could not be shown in {CONFIGURATION_NAMESPACE}");
+            false
+        }
+        Ok(_) => true,
     }
 }
 

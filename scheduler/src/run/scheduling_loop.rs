@@ -13,6 +13,7 @@ use crate::framework::Diagnosis;
 use crate::framework::{Candidate, Permission, PostFilter, Status, Unhelpful};
 use crate::metrics::{Metric, Metrics};
 use crate::queue::{Popped, Rejection};
+use coracle_client::beat::{self, Patience};
 use coracle_client::{Delta, ObjectKey};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use std::collections::VecDeque;
@@ -98,7 +99,8 @@ impl Scheduler {
                 self.gauges_due = true;
                 self.rush.attempted(now);
                 self.rests_at = now + REST_AFTER;
-                self.schedule(popped).await;
+                // Extenders have time limits of their own.
+                beat::working(Patience::Long, self.schedule(popped)).await;
                 turn += 1;
                 if turn % TURN == 0 {
                     self.gauges();

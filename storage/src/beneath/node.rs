@@ -7,8 +7,8 @@ use nix::unistd::{Gid, Uid, fchownat};
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 /// The bits of a mode that are permissions.
 const PERMISSIONS: u32 = 0o7777;
@@ -53,6 +53,12 @@ impl Node {
 
     pub fn gid(&self) -> u32 {
         self.stat.st_gid
+    }
+
+    /// Whether this very node is what lies at `path`.
+    pub fn is_at(&self, path: &Path) -> bool {
+        fs::metadata(path)
+            .is_ok_and(|there| (there.dev(), there.ino()) == (self.stat.st_dev, self.stat.st_ino))
     }
 
     pub fn inode(&self) -> u64 {

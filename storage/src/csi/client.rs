@@ -97,6 +97,27 @@ impl PluginClient {
         tokio::time::timeout(limit, call).await.unwrap_or(Err(CallError::Timeout { method, limit }))
     }
 
+    /// Begins to hear what the plugin says. Only until it begins counts for the timeout.
+    pub async fn stream<Q, A>(&self, path: &'static str, request: Q) -> Result<Answers<A>, CallError>
+    where
+        Q: prost::Message + Send + Sync + 'static,
+        A: prost::Message + Default + Send + Sync + 'static,
+    {
+        let method = path.rsplit('/').next().unwrap_or(path);
+        let mut grpc = Grpc::new(self.channel.clone());
+        let call = async {
+            grpc.ready().await.map_err(|error| self.unreachable(method, &error))?;
+            let (request, path) = (tonic::Request::new(request), PathAndQuery::from_static(path));
+            let codec = tonic_prost::ProstCodec::<Q, A>::default();
+            let answer = grpc.server_streaming(request, path, codec).await;
+            answer.map(tonic::Response::into_inner).map_err(|status| self.failed(method, &status))
+        };
+        let limit = self.timeout;
+        let opened = tokio::time::timeout(limit, call).await;
+        let stream = opened.unwrap_or(Err(CallError::Timeout { method, limit }))?;
+        Ok(Answers { stream, method, client: self.clone() })
+    }
+
     fn unreachable(&self, method: &'static str, error: &dyn std::error::Error) -> CallError {
         CallError::Unreachable { method, socket: self.socket.clone(), message: innermost(error) }
     }
@@ -107,6 +128,20 @@ impl PluginClient {
             Some(source) if status.code() == tonic::Code::Unavailable => self.unreachable(method, source),
             _ => CallError::Failed { method, code: status.code(), message: status.message().to_owned() },
         }
+    }
+}
+
+/// What a plugin says, one message after the other.
+pub struct Answers<A> {
+    stream: tonic::Streaming<A>,
+    method: &'static str,
+    client: PluginClient,
+}
+
+impl<A> Answers<A> {
+    /// `None` when the plugin has nothing more to say. Cancel-safe.
+    pub async fn next(&mut self) -> Result<Option<A>, CallError> {
+        self.stream.message().await.map_err(|status| self.client.failed(self.method, &status))
     }
 }
 

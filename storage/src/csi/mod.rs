@@ -11,7 +11,7 @@ pub mod messages;
 mod plugin;
 pub(crate) mod source;
 
-pub use client::{CallError, PluginClient};
+pub use client::{Answers, CallError, PluginClient};
 pub use controller::ControllerService;
 pub use drivers::{CALL_TIMEOUT, Driver, Drivers};
 pub use plugin::Csi;

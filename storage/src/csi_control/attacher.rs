@@ -14,6 +14,7 @@ use crate::csi::controller_messages::{
 use crate::csi::messages::Empty;
 use crate::csi::{CallError, ControllerService};
 use crate::facts;
+use coracle_client::beat::Patience;
 use coracle_client::informer::deleting;
 use coracle_client::{Context, Controller, Informer, Next, ReconcileError, Reconciler, WorkQueue};
 use jiff::Timestamp;
@@ -105,6 +106,7 @@ fn finalizer(driver: &str) -> String {
 impl Reconciler for Attacher {
     /// A VolumeAttachment.
     type Key = String;
+    const PATIENCE: Option<Patience> = Some(Patience::Long);
 
     fn name(&self) -> &'static str {
         "csi-attacher"

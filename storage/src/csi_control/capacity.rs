@@ -10,6 +10,7 @@ use crate::csi::controller_messages::{
     ControllerRpcType, GET_CAPACITY, GetCapacityRequest, GetCapacityResponse,
 };
 use crate::csi::messages::Topology;
+use coracle_client::beat::Patience;
 use coracle_client::{Context, Controller, Informer, Next, ReconcileError, Reconciler, WorkQueue};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
@@ -76,6 +77,7 @@ fn tells(driver: &CSIDriver) -> bool {
 impl Reconciler for Capacity {
     /// A driver.
     type Key = String;
+    const PATIENCE: Option<Patience> = Some(Patience::Long);
 
     fn name(&self) -> &'static str {
         "csi-capacity"

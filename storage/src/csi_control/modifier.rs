@@ -12,6 +12,7 @@ use crate::csi::controller_messages::{
 use crate::csi::messages::Empty;
 use crate::csi::{CallError, ControllerService};
 use crate::facts;
+use coracle_client::beat::Patience;
 use coracle_client::informer::api_for;
 use coracle_client::{
     Context, Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
@@ -96,6 +97,7 @@ fn target(claim: &PersistentVolumeClaim) -> Option<&str> {
 
 impl Reconciler for Modifier {
     type Key = ObjectKey;
+    const PATIENCE: Option<Patience> = Some(Patience::Long);
 
     fn name(&self) -> &'static str {
         "csi-modifier"

@@ -19,6 +19,7 @@ use crate::csi::messages::Empty;
 use crate::csi::{CallError, ControllerService};
 use crate::facts::{self, PROVISIONED_BY, SELECTED_NODE, STORAGE_PROVISIONER};
 use crate::provision::{self, volume_name};
+use coracle_client::beat::Patience;
 use coracle_client::informer::{api_for, deleting};
 use coracle_client::{
     Context, Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
@@ -164,6 +165,7 @@ fn ends(volume: &PersistentVolume) -> bool {
 
 impl Reconciler for Provisioner {
     type Key = Key;
+    const PATIENCE: Option<Patience> = Some(Patience::Long);
 
     fn name(&self) -> &'static str {
         NAME

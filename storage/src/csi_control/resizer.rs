@@ -15,6 +15,7 @@ use crate::csi::messages::CapacityRange;
 use crate::csi::{CallError, ControllerService};
 use crate::expand::wants_to_grow;
 use crate::facts::{self, written};
+use coracle_client::beat::Patience;
 use coracle_client::informer::{api_for, deleting};
 use coracle_client::{
     Context, Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
@@ -92,6 +93,7 @@ pub async fn run(context: &Context, config: &CsiConfig, services: Services) {
 
 impl Reconciler for Resizer {
     type Key = ObjectKey;
+    const PATIENCE: Option<Patience> = Some(Patience::Long);
 
     fn name(&self) -> &'static str {
         "csi-resizer"

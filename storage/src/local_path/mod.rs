@@ -119,6 +119,7 @@ fn claim_key(claim: &PersistentVolumeClaim) -> Key {
 
 impl Reconciler for LocalPath {
     type Key = Key;
+    const PATIENCE: Option<coracle_client::beat::Patience> = None;
 
     fn name(&self) -> &'static str {
         crate::facts::LOCAL_PATH

@@ -91,6 +91,7 @@ pub async fn run(context: Context, config: NfsConfig) {
 
 impl Reconciler for Nfs {
     type Key = Key;
+    const PATIENCE: Option<coracle_client::beat::Patience> = None;
 
     fn name(&self) -> &'static str {
         NAME

@@ -138,6 +138,7 @@ fn content_name(snapshot: &VolumeSnapshot) -> String {
 
 impl Reconciler for Snapshots {
     type Key = Key;
+    const PATIENCE: Option<coracle_client::beat::Patience> = None;
 
     fn name(&self) -> &'static str {
         "snapshot-controller"

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use coracle_api::Quantity;
 use coracle_api::pod::{Counted, limits};
 use k8s_openapi::api::core::v1::{Container, Pod};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 pub struct EmptyDir;
@@ -23,11 +24,15 @@ impl VolumePlugin for EmptyDir {
 
     async fn publish(&self, request: &Request<'_>, _: Option<&Record>) -> Result<Mounted, VolumeError> {
         let source = request.volume.empty_dir.clone().unwrap_or_default();
-        let tmpfs = match source.medium.as_deref().unwrap_or_default() {
+        let memory = match source.medium.as_deref().unwrap_or_default() {
             "" => None,
             "Memory" => {
                 let limit = source.size_limit.as_ref().and_then(|q| q.0.parse::<Quantity>().ok());
-                Some(Tmpfs::of_pods(memory(request.pod, limit, request.allocatable.memory_bytes)))
+                let bytes = memory(request.pod, limit, request.allocatable.memory_bytes);
+                Some(Memory::Ordinary(Tmpfs::of_pods(bytes)))
+            }
+            medium if medium.starts_with("HugePages") => {
+                Some(Memory::Huge(page_bytes(request.pod, medium).map_err(VolumeError::Invalid)?))
             }
             other => return Err(VolumeError::Invalid(format!("unknown storage medium {other:?}"))),
         };
@@ -36,14 +41,45 @@ impl VolumePlugin for EmptyDir {
         blocking(move || {
             let mut made = !dir.is_dir();
             make_dir_all(&dir, MODE)?;
-            if let Some(tmpfs) = &tmpfs {
-                made |= mount_once(host.as_ref(), &dir, tmpfs)?;
-            }
+            made |= match &memory {
+                None => false,
+                Some(Memory::Ordinary(tmpfs)) => mount_once(host.as_ref(), &dir, tmpfs)?,
+                Some(Memory::Huge(bytes)) => {
+                    once(host.as_ref(), &dir, |host| host.mount_huge_pages(&dir, *bytes))?
+                }
+            };
             // What its containers have made of it since is theirs.
             if made || first { ownership::apply(&dir, group, !made) } else { Ok(()) }
         })
         .await?;
         Ok(Mounted::at(&request.dir))
+    }
+}
+
+/// What a volume that is no disk is made of.
+enum Memory {
+    Ordinary(Tmpfs),
+    /// Pages of so many bytes.
+    Huge(i64),
+}
+
+/// The size of the pages that the medium names, or of the only ones that the pod's containers ask for.
+/// <https://kubernetes.io/docs/tasks/manage-hugepages/scheduling-hugepages/>
+fn page_bytes(pod: &Pod, medium: &str) -> Result<i64, String> {
+    let bytes = |size: &str| size.parse::<Quantity>().map_err(|_| format!("{size:?} is no size of pages"));
+    if let Some(size) = medium.strip_prefix("HugePages-") {
+        return bytes(size).map(|size| size.units());
+    }
+    let containers =
+        pod.spec.iter().flat_map(|s| s.containers.iter().chain(s.init_containers.iter().flatten()));
+    let amounts = containers.filter_map(|container| container.resources.as_ref()?.requests.as_ref());
+    let sizes: BTreeSet<&str> = amounts
+        .flat_map(|amounts| amounts.keys().filter_map(|name| name.strip_prefix("hugepages-")))
+        .collect();
+    match (sizes.first(), sizes.len()) {
+        (Some(size), 1) => bytes(size).map(|size| size.units()),
+        (None, _) => Err(format!("medium {medium:?}: the pod asks for no huge pages")),
+        _ => Err(format!("medium {medium:?} cannot be used if the pod uses multiple huge page sizes")),
     }
 }
 
@@ -69,10 +105,18 @@ const MODE: u32 = 0o777;
 
 /// Puts a tmpfs at the volume's directory unless one is there; whether it did.
 pub(super) fn mount_once(host: &dyn Mounter, dir: &Path, options: &Tmpfs) -> Result<bool, VolumeError> {
+    once(host, dir, |host| host.mount_tmpfs(dir, options))
+}
+
+fn once(
+    host: &dyn Mounter,
+    dir: &Path,
+    mount: impl FnOnce(&dyn Mounter) -> Result<(), VolumeError>,
+) -> Result<bool, VolumeError> {
     if host.mounts()?.contains(dir) {
         return Ok(false);
     }
-    host.mount_tmpfs(dir, options)?;
+    mount(host)?;
     let opened = Dir::open(dir).and_then(|dir| dir.itself()?.chmod(MODE));
     opened.map_err(|error| VolumeError::io("set mode of", dir, error)).map(|()| true)
 }
@@ -81,6 +125,24 @@ pub(super) fn mount_once(host: &dyn Mounter, dir: &Path, options: &Tmpfs) -> Res
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn huge_pages_are_of_the_size_that_is_named_or_asked_for() {
+        let pod = |requests: &[&str]| -> Pod {
+            let one = |name: &&str| json!({ "name": "c", "resources": { "requests": { *name: "2Mi" } } });
+            let containers: Vec<_> = requests.iter().map(one).collect();
+            serde_json::from_value(json!({ "metadata": {}, "spec": { "containers": containers } })).unwrap()
+        };
+        assert_eq!(page_bytes(&pod(&[]), "HugePages-1Gi"), Ok(1 << 30));
+        assert_eq!(page_bytes(&pod(&["hugepages-2Mi", "cpu"]), "HugePages"), Ok(2 << 20));
+        for (requests, medium) in [
+            (&["cpu"][..], "HugePages"),
+            (&["hugepages-2Mi", "hugepages-1Gi"], "HugePages"),
+            (&[], "HugePages-x"),
+        ] {
+            assert!(page_bytes(&pod(requests), medium).is_err(), "{requests:?} {medium}");
+        }
+    }
 
     #[test]
     fn what_is_in_memory_is_no_larger_than_what_its_pod_may_have() {

@@ -118,6 +118,24 @@ pub trait Mounter: Send + Sync {
         let (image, target) = (image.display(), target.display());
         Err(VolumeError::MountCommand(format!("{image} cannot be mounted at {target}: no loop devices here")))
     }
+    /// Mounts the file system on a block device, which is made where there is none.
+    fn mount_device(
+        &self,
+        device: &Path,
+        _kind: Option<&str>,
+        _options: &str,
+        target: &Path,
+    ) -> Result<(), VolumeError> {
+        let (device, target) = (device.display(), target.display());
+        Err(VolumeError::MountCommand(format!(
+            "{device} cannot be mounted at {target}: no block devices here"
+        )))
+    }
+    /// Mounts memory of huge pages of this size.
+    fn mount_huge_pages(&self, target: &Path, page_bytes: i64) -> Result<(), VolumeError> {
+        let target = target.display();
+        Err(VolumeError::MountCommand(format!("{target}: no pages of {page_bytes} bytes here")))
+    }
     fn unmount(&self, path: &Path) -> Result<(), VolumeError>;
 }
 
@@ -156,6 +174,23 @@ impl Mounter for LinuxMounter {
     fn mount_image(&self, image: &Path, target: &Path) -> Result<(), VolumeError> {
         let mounted = super::image::run("mount", &["-t", "ext4", "-o", "loop"], &[image, target]);
         mounted.map(drop).map_err(|error| VolumeError::MountCommand(error.to_string()))
+    }
+
+    fn mount_device(
+        &self,
+        device: &Path,
+        kind: Option<&str>,
+        options: &str,
+        target: &Path,
+    ) -> Result<(), VolumeError> {
+        let mounted = super::image::mount_device(device, kind, options, target);
+        mounted.map_err(|error| VolumeError::MountCommand(error.to_string()))
+    }
+
+    fn mount_huge_pages(&self, target: &Path, page_bytes: i64) -> Result<(), VolumeError> {
+        let (flags, size) = (MsFlags::MS_NOSUID | MsFlags::MS_NODEV, format!("pagesize={page_bytes}"));
+        mount(Some("hugetlbfs"), target, Some("hugetlbfs"), flags, Some(size.as_str()))
+            .map_err(|errno| VolumeError::io("mount huge pages at", target, errno.into()))
     }
 
     fn unmount(&self, path: &Path) -> Result<(), VolumeError> {
@@ -201,6 +236,10 @@ pub(crate) mod fake {
             Ok(())
         }
         fn mount_nfs(&self, _: &NfsMount, target: &Path) -> Result<(), VolumeError> {
+            self.0.lock().push(target.to_owned());
+            Ok(())
+        }
+        fn mount_huge_pages(&self, target: &Path, _: i64) -> Result<(), VolumeError> {
             self.0.lock().push(target.to_owned());
             Ok(())
         }

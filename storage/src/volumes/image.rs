@@ -10,7 +10,7 @@ use nix::fcntl::posix_fallocate;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// The smallest that mkfs.ext4 gives a journal, which is what survives a power cut.
 const SMALLEST: u64 = 8 << 20;
@@ -23,6 +23,8 @@ pub enum ImageError {
     Mount(#[from] VolumeError),
     #[error("{tool} is not installed on this node, which volumes with a limited size need")]
     NoTool { tool: &'static str },
+    #[error("a file system of type {kind:?} cannot be made on an empty device")]
+    Format { kind: String },
     #[error("{tool} failed: {said}")]
     Tool { tool: &'static str, said: String },
     #[error("a volume with a limited size has at least {SMALLEST} bytes")]
@@ -161,11 +163,45 @@ fn allocate(image: &Path, bytes: u64) -> Result<(), ImageError> {
 /// Where distributions put the tools; the process's own PATH says nothing of them.
 const PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
-/// Runs a tool; what it says.
-pub fn run(tool: &'static str, words: &[&str], paths: &[&Path]) -> Result<String, ImageError> {
+fn ran(tool: &'static str, words: &[&str], paths: &[&Path]) -> Result<Output, ImageError> {
     let found = PLACES.iter().map(|place| Path::new(place).join(tool)).find(|path| path.exists());
     let program = found.ok_or(ImageError::NoTool { tool })?;
-    let ran = Command::new(&program).args(words).args(paths).output().map_err(at(&program))?;
+    Command::new(&program).args(words).args(paths).output().map_err(at(&program))
+}
+
+/// What blkid says of a device with nothing on it that it knows.
+const NOTHING: i32 = 2;
+
+/// Mounts a block device, and makes a file system on it first where there is none; `kind` is ext4 where nobody says.
+pub fn mount_device(
+    device: &Path,
+    kind: Option<&str>,
+    options: &str,
+    target: &Path,
+) -> Result<(), ImageError> {
+    let kind = kind.filter(|kind| !kind.is_empty()).unwrap_or("ext4");
+    let looked = ran("blkid", &["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export"], &[device])?;
+    let blank = looked.status.code() == Some(NOTHING);
+    if !blank && !looked.status.success() {
+        // Neither empty nor something that blkid knows: nobody's data is written over for that.
+        let said = String::from_utf8_lossy(&looked.stderr).trim().to_owned();
+        return Err(ImageError::Tool { tool: "blkid", said: format!("{}: {said}", looked.status) });
+    }
+    match kind {
+        _ if !blank => {}
+        "ext3" => drop(run("mkfs.ext3", &["-q", "-F", "-m", "0"], &[device])?),
+        "ext4" => drop(run("mkfs.ext4", &["-q", "-F", "-m", "0"], &[device])?),
+        "xfs" => drop(run("mkfs.xfs", &["-q"], &[device])?),
+        "btrfs" => drop(run("mkfs.btrfs", &["-q"], &[device])?),
+        other => return Err(ImageError::Format { kind: other.to_owned() }),
+    }
+    let options = if options.is_empty() { "defaults" } else { options };
+    run("mount", &["-t", kind, "-o", options], &[device, target]).map(drop)
+}
+
+/// Runs a tool; what it says.
+pub fn run(tool: &'static str, words: &[&str], paths: &[&Path]) -> Result<String, ImageError> {
+    let ran = ran(tool, words, paths)?;
     if ran.status.success() {
         return Ok(String::from_utf8_lossy(&ran.stdout).into_owned());
     }

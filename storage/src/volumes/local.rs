@@ -1,5 +1,6 @@
 //! `local` volumes and claimed `hostPath` ones: a place of this node that outlives the pod.
 
+use super::host::make_dir_all;
 use super::{Mounted, Record, Request, Source, Spec, VolumeError, VolumePlugin, host_path, ownership};
 use async_trait::async_trait;
 use std::os::unix::fs::FileTypeExt;
@@ -26,10 +27,11 @@ impl VolumePlugin for Local {
     async fn publish(&self, request: &Request<'_>, record: Option<&Record>) -> Result<Mounted, VolumeError> {
         let path = record.map(|record| record.path.clone()).unwrap_or_default();
         let (place, block) = (path.clone(), request.spec.is_block());
-        super::blocking(move || check(&place, block)).await?;
+        let device = super::blocking(move || check(&place, block)).await?;
         if block {
             return Ok(Mounted { block, ..Mounted::at(path) });
         }
+        let path = if device { mounted(request, path).await? } else { path };
         // Later its containers run, and what they have made of it since is theirs.
         if request.first {
             give(request, path.clone()).await?;
@@ -38,12 +40,31 @@ impl VolumePlugin for Local {
     }
 }
 
-/// A directory, or for volumes of mode Block a device.
-fn check(path: &Path, block: bool) -> Result<(), VolumeError> {
+/// A directory, or a device, which volumes of mode Block have to be; whether it is one.
+fn check(path: &Path, block: bool) -> Result<bool, VolumeError> {
     let found = std::fs::metadata(path).map_err(|error| VolumeError::io("open local volume", path, error))?;
     let kind = if block { "block device" } else { "directory" };
-    let fits = if block { found.file_type().is_block_device() } else { found.is_dir() };
-    if fits { Ok(()) } else { Err(VolumeError::LocalType { path: path.to_owned(), kind }) }
+    let device = found.file_type().is_block_device();
+    let fits = device || (!block && found.is_dir());
+    if fits { Ok(device) } else { Err(VolumeError::LocalType { path: path.to_owned(), kind }) }
+}
+
+/// Mounts the file system on a device in the pod's directory, from where it goes with the pod. The kernel has one of it,
+/// however many pods see it.
+async fn mounted(request: &Request<'_>, device: PathBuf) -> Result<PathBuf, VolumeError> {
+    let volume = request.spec.persistent().cloned().unwrap_or_default();
+    let kind = volume.local.and_then(|source| source.fs_type);
+    let options = volume.mount_options.unwrap_or_default().join(",");
+    let (host, dir) = (request.host.clone(), request.dir.clone());
+    super::blocking(move || {
+        if host.mounts()?.contains(&dir) {
+            return Ok(());
+        }
+        make_dir_all(&dir, 0o750)?;
+        host.mount_device(&device, kind.as_deref(), &options, &dir)
+    })
+    .await?;
+    Ok(request.dir.clone())
 }
 
 /// A PersistentVolume of kind `hostPath`. As upstream, fsGroup is not applied.
@@ -108,4 +129,35 @@ pub(crate) async fn give(request: &Request<'_>, path: PathBuf) -> Result<(), Vol
     let policy = security.and_then(|c| c.fs_group_change_policy.as_deref());
     let (group, on_root_mismatch) = (request.group(), policy == Some("OnRootMismatch"));
     super::blocking(move || ownership::apply(&path, group, on_root_mismatch)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::host::{LinuxMounter, Mounter};
+    use super::super::image::run;
+    use std::fs;
+
+    #[test]
+    fn a_device_gets_a_file_system_once() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: mounting needs root");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (file, target) = (dir.path().join("disk"), dir.path().join("volume"));
+        fs::File::create(&file).unwrap().set_len(32 << 20).unwrap();
+        fs::create_dir(&target).unwrap();
+        let device = run("losetup", &["-f", "--show"], &[&file]).unwrap();
+        let device = std::path::Path::new(device.trim());
+        let (host, mut seen) = (LinuxMounter, Vec::new());
+        let other = host.mount_device(device, Some("nonsense"), "", &target);
+        for round in 0..2 {
+            seen.push(host.mount_device(device, None, "", &target).map(|()| target.join("kept").exists()));
+            fs::write(target.join("kept"), format!("{round}")).unwrap();
+            host.unmount(&target).unwrap();
+        }
+        run("losetup", &["-d"], &[device]).unwrap();
+        assert_eq!(seen.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [false, true]);
+        assert!(other.is_err(), "nobody makes such a file system");
+    }
 }

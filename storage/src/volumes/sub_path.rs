@@ -36,15 +36,19 @@ pub(super) fn prepare(
     let places = pod_dir.join("volume-subpaths").join(request.volume).join(request.container);
     make_dir_all(&places, 0o750)?;
     let target = places.join(request.mount.to_string());
-    if host.mounts()?.contains(&target) {
-        return Ok(target);
-    }
     let root = Dir::open(request.root).map_err(|e| VolumeError::io("open", request.root, e))?;
     let opened =
         open_within(&root, relative).map_err(|error| match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EXDEV | Errno::ELOOP) => escapes(),
             _ => VolumeError::io("open subPath", relative, error),
         })?;
+    if host.mounts()?.contains(&target) {
+        if opened.is_at(&target) {
+            return Ok(target);
+        }
+        // Bound for a container before this one, and replaced since: what is deleted can be bound nowhere else.
+        host.unmount(&target)?;
+    }
     if opened.is_dir() {
         make_dir_all(&target, 0o750)?;
     } else {
@@ -78,10 +82,38 @@ fn open_within(root: &Dir, path: &Path) -> io::Result<Node> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::host::LinuxMounter;
     use super::super::host::fake::FakeMounter;
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_file_that_was_replaced_is_bound_anew() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: mounting needs root");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("volume");
+        fs::create_dir_all(&root).unwrap();
+        let host = LinuxMounter;
+        let bound = |text: &str| {
+            let request = SubPath { volume: "v", root: &root, sub_path: "f", container: "c", mount: 0 };
+            let target = prepare(&host, &dir.path().join("pod"), &request).unwrap();
+            assert_eq!(fs::read_to_string(&target).unwrap(), text);
+            let again = host.mounts().unwrap().below(&target).len();
+            (target, again)
+        };
+        fs::write(root.join("f"), "one").unwrap();
+        let first = bound("one");
+        assert_eq!((bound("one"), first.1), (first.clone(), 1));
+        fs::write(root.join("new"), "two").unwrap();
+        fs::rename(root.join("new"), root.join("f")).unwrap();
+        let second = bound("two");
+        host.unmount(&second.0).unwrap();
+        assert_eq!(second, first);
+    }
 
     #[test]
     fn links_out_of_the_volume_are_refused() {

@@ -5,4 +5,6 @@ mod election;
 mod helm;
 mod kube_rs;
 mod kubectl;
+mod manifests;
 mod scripts;
+mod ui;

@@ -87,7 +87,7 @@ fn who_may_not_join_is_told_why() {
     let other = format!("{to} --token {token} --discovery-token-ca-cert-hash {foreign}");
     refused(&other, &format!("the cluster's CA has the hash {pin}"));
     refused(&format!("--server https://127.0.0.1:9 --token {token}"), "Connection refused");
-    let all = cluster.run("coracle agent --server http://x --token y --disable dns --node-name Z_");
+    let all = cluster.run("coracle agent --server http://x --token y --disable scheduler --node-name Z_");
     assert_eq!((all.code, all.stderr.lines().count()), (1, 4), "{all}");
     let taken =
         cluster.run(&format!("coracle agent {to} --token {token} --node-name sim-0 --data-dir $PWD/agent"));

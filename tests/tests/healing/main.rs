@@ -4,6 +4,7 @@
 mod autoscale;
 mod clock;
 mod disagree;
+mod hung;
 mod joining;
 mod killed;
 mod nodes;

@@ -102,9 +102,9 @@ fn kubelet_config(shell: &Shell) {
     shell.until(pods, &per_core);
     let cpu = shell.ok("kubectl get node -o jsonpath='{.items[0].status.allocatable.cpu}'");
     assert!(cpu.ends_with("900m"), "{cpu}");
-    configure(shell, "podsPerCore: 1\ncpuManagerPolicy: static\n");
+    configure(shell, "podsPerCore: 1\nqosReserved: {memory: 50%}\n");
     shell.until_that(&events("ConfigurationRefused"), |text| {
-        text.contains("cpuManagerPolicy: \"static\" cannot be had")
+        text.contains("qosReserved: ") && text.contains("cannot be had")
     });
     shell.says(pods, &per_core);
     shell.ok("kubectl delete configmap -n kube-system kubelet-config");

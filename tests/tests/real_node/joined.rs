@@ -21,6 +21,7 @@ fn second_node(shell: &Shell, node: &Node) {
     joins(shell, &mut second);
     is_held_back(shell, node, &second);
     runs_pods(shell, node, &second);
+    answers_names_alone(shell, node, &second);
     keeps_volumes(shell, &second);
     rolls_back(shell, node);
     rolls_on(shell, node, &second);
@@ -192,6 +193,25 @@ fn runs_pods(shell: &Shell, node: &Node, second: &Second) {
     shell.until_that("kubectl top node --no-headers", |text| text.contains(NAME));
 }
 
+/// Names are answered by the node itself, with the server away, too.
+fn answers_names_alone(shell: &Shell, node: &Node, second: &Second) {
+    let led_to = "kubectl get endpointslices -n kube-system -l kubernetes.io/service-name=kube-dns -o jsonpath='{range .items[*].endpoints[*]}{.nodeName} {.conditions.ready} {.hints.forNodes[*].name}{\"\\n\"}{end}'";
+    shell.until_that(led_to, |text| {
+        text.lines().count() == 2 && text.contains(&format!("{NAME} true {NAME}"))
+    });
+    let dns = shell.ok("kubectl get service -n kube-system kube-dns -o jsonpath='{.spec.clusterIP}'");
+    let web = shell.ok("kubectl get service web -o jsonpath='{.spec.clusterIP}'");
+    let pid = node.server_pid();
+    let ask = second.inside(&format!("timeout 5 busybox nslookup web.second-node.svc.cluster.local {dns}"));
+    let mut answered = String::new();
+    wait_for("an answer without the server", Duration::from_secs(60), || {
+        let output = shell.run(&format!("trap 'kill -CONT {pid}' EXIT; kill -STOP {pid}; {ask}"));
+        answered = output.stdout.clone();
+        if answered.contains(&web) { Ok(()) } else { Err(output.to_string()) }
+    });
+    assert!(answered.contains("web.second-node.svc.cluster.local"), "{answered}");
+}
+
 /// A claim of the built-in class lies where its pod runs, and goes from there.
 fn keeps_volumes(shell: &Shell, second: &Second) {
     shell.apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: over-there}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}\n");
@@ -298,6 +318,10 @@ fn is_lost(shell: &Shell, second: &mut Second) {
     shell.until(
         &format!("kubectl get node {NAME} -o jsonpath='{{range .spec.taints[*]}}{{.key}}:{{.effect}} {{end}}' | tr ' ' '\\n' | sort | tr '\\n' ' '"),
         "node.kubernetes.io/unreachable:NoExecute node.kubernetes.io/unreachable:NoSchedule",
+    );
+    shell.until(
+        &format!("kubectl get endpointslice -n kube-system kube-dns-{NAME} -o jsonpath='{{.endpoints[0].conditions.ready}}'"),
+        "false",
     );
     wait_for("six pods elsewhere", LOST, || match living(shell) {
         pods if pods.len() == 6 && pods.iter().all(|(_, on)| on != NAME && !on.is_empty()) => Ok(()),

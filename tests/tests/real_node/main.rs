@@ -10,6 +10,7 @@ mod cgroups;
 mod commands;
 mod containers;
 mod csi;
+mod details;
 #[cfg(test)]
 #[path = "../../../storage/tests/driver/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests of volumes, which use all of it")]
@@ -49,6 +50,7 @@ fn a_node_from_nothing_to_nothing() {
     policies::steps(&mut steps);
     commands::steps(&mut steps);
     containers::steps(&mut steps);
+    details::steps(&mut steps);
     admission::steps(&mut steps);
     words::steps(&mut steps);
     environment::steps(&mut steps);

@@ -322,7 +322,7 @@ fn node_itself(shell: &Shell) {
     shell.says("kubectl get --raw /api/v1/nodes/$(kubectl get nodes -o jsonpath='{.items[0].metadata.name}')/proxy/healthz", "ok");
     shell.says("curl -sk -o /dev/null -w '%{http_code}' https://127.0.0.1:10250/pods", "401");
     shell.says("curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:10256/healthz", "200");
-    shell.says("coracle status | cut -f2", "Ready");
+    shell.ok("coracle status --wait 1 | grep -q '^Node .*  Ready  '");
     shell.shows("coracle check", &["ok       root"]);
     shell.says("kubectl get endpointslices -n default kubernetes -o jsonpath='{.ports[0].port}'", "6443");
 }

@@ -12,6 +12,7 @@ mod nodes;
 mod privileges;
 mod requests;
 mod revocation;
+mod rotation;
 mod streams;
 mod token_webhook;
 mod tokens;

@@ -27,7 +27,7 @@ fn a_restored_server_is_the_one_that_was_backed_up() {
     assert_eq!(cluster.terminate(), 0);
 
     let full = cluster.run(&format!("coracle restore --data-dir {data} --key-file key b"));
-    assert!(full.code == 1 && full.stderr.contains("it is not empty (db, pki"), "{full}");
+    assert!(full.code == 1 && full.stderr.contains("it is not empty (db, manifests, pki"), "{full}");
     cluster
         .ok("openssl rand -hex 32 > other; head -c 2000 b > short; tr a b < b > damaged; echo x > foreign");
     for (line, why) in [

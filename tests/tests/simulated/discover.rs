@@ -81,10 +81,39 @@ fn proxy_serves_the_api_on_loopback() {
 }
 
 #[test]
-fn status_shows_the_nodes() {
+fn status_says_what_is_wrong() {
     let cluster = Cluster::simulated();
-    cluster.says("coracle status", "sim-0\tReady\nsim-1\tReady");
+    let shown = cluster.run("coracle status");
+    assert_eq!((shown.code, shown.stderr.as_str()), (0, ""), "{shown}");
+    for part in [
+        "Status        all is well\n",
+        "Version       Kubernetes v1.36",
+        "Node          sim-0  Ready  v1.36",
+        "Node          sim-1  Ready  v1.36",
+        "Pods          none\n",
+        " free\n",
+        " objects, ",
+        "Certificates  the first to end is ",
+        "Last backup   none\n",
+    ] {
+        assert!(shown.stdout.contains(part), "{part:?} in {shown}");
+    }
+    cluster.says(
+        "coracle status -o json | jq -c '[.wrong, .nodes[0].name, .lastBackup]'",
+        r#"[[],"sim-0",null]"#,
+    );
+    cluster.ok("kubectl run bad --image=x && kubectl wait pod/bad --for=condition=Ready --timeout=100s");
+    cluster.ok(r#"kubectl patch pod bad --subresource=status -p '{"status":{"phase":"Failed"}}'"#);
+    let wrong = cluster.run("coracle status");
+    assert_eq!(wrong.code, 1, "{wrong}");
+    assert!(
+        wrong.stdout.contains("1 pod is not ready") && wrong.stdout.contains("  not ready   default/bad  "),
+        "{wrong}"
+    );
+    // Who waits for nodes is told of nodes.
+    assert_eq!(cluster.run("coracle status --wait 5").code, 0);
     let nobody = cluster.run("coracle status --kubeconfig ./none");
-    assert_eq!((nobody.code, nobody.stderr.lines().count()), (1, 1), "{nobody}");
+    assert_eq!((nobody.code, nobody.stderr.lines().count()), (2, 1), "{nobody}");
     assert!(nobody.stderr.starts_with("coracle: ./none: "), "{nobody}");
+    cluster.ok("(timeout 3 coracle status --watch || true) | grep -q 'Node          sim-0'");
 }

@@ -204,9 +204,12 @@ impl Authenticator {
         }
     }
 
-    /// Waits until one of the certificates of a connection is revoked.
+    /// Waits until one of the certificates of a connection is revoked, or the authority behind them is dropped.
     pub async fn until_revoked(&self, peer: &PeerIdentity) {
-        self.revoked.covered(peer.chain(), &*self.read).await;
+        tokio::select! {
+            () = self.revoked.covered(peer.chain(), &*self.read) => {}
+            () = peer.forsaken(&self.verifiers) => {}
+        }
     }
 
     /// Whether this extra information of a user has the credential id of a revoked certificate: others, who know users
@@ -225,6 +228,9 @@ impl Authenticator {
     fn certified(&self, peer: &PeerIdentity, said: &Credentials) -> Result<UserInfo, AuthnError> {
         if self.revoked.cover(peer.chain(), &*self.read) {
             return Err(AuthnError::Certificate("it was revoked".to_owned()));
+        }
+        if peer.is_forsaken(&self.verifiers) {
+            return Err(AuthnError::Certificate("its authority is not trusted any more".to_owned()));
         }
         let now = (self.clock)();
         match said.proxied.as_ref().filter(|_| peer.is_proxy(now)) {

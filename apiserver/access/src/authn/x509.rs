@@ -5,7 +5,7 @@ use super::revocation::{self, Fingerprint};
 use coracle_api::UserInfo;
 use coracle_api::certificate::Holder;
 use coracle_api::identity::CREDENTIAL_ID;
-use coracle_pki::{ClientVerifier, KUBELET_CLIENT};
+use coracle_pki::{AuthorityId, ClientVerifier, KUBELET_CLIENT};
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use std::time::Duration;
@@ -29,6 +29,8 @@ pub struct PeerIdentity {
     not_after: i64,
     /// Whether the holder is a proxy whose headers name the user.
     proxy: bool,
+    /// Who vouches for the user.
+    authority: Option<AuthorityId>,
     /// Of every certificate that was shown, because one of those in between may be revoked too.
     chain: Vec<Fingerprint>,
 }
@@ -40,8 +42,10 @@ impl PeerIdentity {
             Ok((user, not_after)) => (Ok(user), not_after),
             Err(why) => (Err(AuthnError::Certificate(why)), end),
         };
+        let judge = if proxy { &verifiers.proxies } else { &verifiers.clients };
+        let authority = judge.authority_of(chain).ok();
         let chain = chain.iter().map(revocation::fingerprint).collect();
-        Self { outcome, not_after, proxy, chain }
+        Self { outcome, not_after, proxy, authority, chain }
     }
 
     fn judge_proxy(chain: &[CertificateDer<'_>], verifier: &ClientVerifier) -> Option<(bool, i64)> {
@@ -72,6 +76,21 @@ impl PeerIdentity {
     pub(super) fn time_left(&self, now: Timestamp) -> Option<Duration> {
         let seconds = u64::try_from(self.not_after - now.as_second()).unwrap_or(0);
         self.outcome.is_ok().then(|| Duration::from_secs(seconds))
+    }
+
+    /// Whether the authority behind it has been dropped since: connections outlive authorities, too.
+    pub(super) fn is_forsaken(&self, verifiers: &Verifiers) -> bool {
+        let judge = if self.proxy { &verifiers.proxies } else { &verifiers.clients };
+        self.authority.is_some_and(|authority| !judge.trusts(&authority))
+    }
+
+    /// Returns when it is.
+    pub(super) async fn forsaken(&self, verifiers: &Verifiers) {
+        let judge = if self.proxy { &verifiers.proxies } else { &verifiers.clients };
+        match &self.authority {
+            Some(authority) => judge.distrusted(authority).await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Of the certificates that were shown, the client's own first.

@@ -261,7 +261,9 @@ impl Invoked<'_> {
         let request = request_of(self.write.attributes, &self.invocation.matched);
         // Conditions see no namespace, as upstream's see none.
         let input = Input { namespace: None, ..self.input(shown.as_deref(), old.as_deref(), &request) };
-        self.write.settle(|| common.conditions.matches_with(&input, Some(&common.composed))).await
+        let matched =
+            self.write.settle(|| common.conditions.matches_with(&input, Some(&common.composed))).await;
+        matched.map_err(|error| error.to_string())
     }
 
     async fn mutate(&self, mutation: &Mutation, object: &Object) -> Result<Object, Refused> {
@@ -293,7 +295,7 @@ impl Invoked<'_> {
             return Err(error.clone().into());
         }
         let outcome = Run::new(input, Some(composed), POLICY_BUDGET).eval(expression);
-        outcome.map_err(|spent| spent.to_string())?.map_err(Refused::Message)
+        outcome.map_err(|spent| spent.to_string())?.map_err(|error| Refused::Message(error.to_string()))
     }
 
     async fn show<'o>(&self, object: &'o Object) -> Result<std::borrow::Cow<'o, Object>, ApiError> {

@@ -2,7 +2,9 @@
 
 use super::compiled::{Validating, Validation};
 use coracle_cel::Value;
-use coracle_strategy::expression::{Composed, Failure, Input, Matched, Outcome, POLICY_BUDGET, Run};
+use coracle_strategy::expression::{
+    Composed, ExpressionError, Input, MatchError, Matched, OutOfBudget, Outcome, POLICY_BUDGET, Run,
+};
 
 /// Longer messages of an expression are not shown.
 const MESSAGE_MAX_BYTES: usize = 5 << 10;
@@ -22,15 +24,31 @@ pub enum Decision {
 }
 
 impl Decision {
-    fn of_error(policy: &Validating, message: String) -> Self {
-        let error = if message.starts_with("compilation error") {
-            "compile_error"
-        } else if message.contains("running out of cost budget") || message.contains("cost limit exceeded") {
-            "out_of_budget"
-        } else {
-            "invalid_error"
-        };
+    fn of_error(policy: &Validating, error: &'static str, message: String) -> Self {
         if policy.common.fail { Self::Deny { message, reason: "", error } } else { Self::Ignore(error) }
+    }
+}
+
+const OUT_OF_BUDGET: &str = "out_of_budget";
+
+/// Under which words an error is counted.
+fn class(error: &ExpressionError) -> &'static str {
+    match error {
+        ExpressionError::Compile(_) => "compile_error",
+        ExpressionError::Evaluate { error, .. } if error.is_cost_limit() => OUT_OF_BUDGET,
+        ExpressionError::Evaluate { .. } => "invalid_error",
+    }
+}
+
+/// As [`class`], of all conditions together.
+fn class_of_match(error: &MatchError) -> &'static str {
+    match error {
+        MatchError::OutOfBudget(_) => OUT_OF_BUDGET,
+        MatchError::Expressions(errors) => match errors.as_slice() {
+            [one] => class(one),
+            many if many.iter().any(|error| class(error) == OUT_OF_BUDGET) => OUT_OF_BUDGET,
+            _ => "invalid_error",
+        },
     }
 }
 
@@ -54,8 +72,8 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    fn error(policy: &Validating, message: String) -> Self {
-        Self { decisions: vec![Decision::of_error(policy, message)], annotations: Vec::new() }
+    fn error(policy: &Validating, error: &'static str, message: String) -> Self {
+        Self { decisions: vec![Decision::of_error(policy, error, message)], annotations: Vec::new() }
     }
 }
 
@@ -68,21 +86,21 @@ pub fn validate(policy: &Validating, input: &Input<'_>) -> Verdict {
         Ok(Matched::Yes) => {}
         Ok(Matched::No(_)) => return Verdict::default(),
         Err(_) if !policy.common.fail => return Verdict::default(),
-        Err(error) => return Verdict::error(policy, error),
+        Err(error) => return Verdict::error(policy, class_of_match(&error), error.to_string()),
     }
     let mut run = Run::new(input, Some(composed), POLICY_BUDGET);
     let mut outcomes = Vec::with_capacity(policy.validations.len());
     for validation in &policy.validations {
         match run.eval(&validation.check) {
             Ok(outcome) => outcomes.push(outcome),
-            Err(spent) => return Verdict::error(policy, spent.to_string()),
+            Err(spent) => return Verdict::error(policy, OUT_OF_BUDGET, spent.to_string()),
         }
     }
     let quiet = Input { authorizer: None, ..*input };
     let decisions = decide(policy, &outcomes, &quiet, composed, run.remaining);
     match annotate(policy, input, composed) {
         Ok(annotations) => Verdict { decisions, annotations },
-        Err(spent) => Verdict::error(policy, spent.to_string()),
+        Err(spent) => Verdict::error(policy, OUT_OF_BUDGET, spent.to_string()),
     }
 }
 
@@ -98,8 +116,10 @@ fn decide<'a>(
     }
     let messages = messages(policy, input, composed, budget);
     let one = |(index, outcome): (usize, &Outcome<'a>)| match (outcome, &messages) {
-        (Err(error), _) => Decision::of_error(policy, error.clone()),
-        (Ok(_), Err(spent)) => Decision::of_error(policy, format!("failed messageExpression: {spent}")),
+        (Err(error), _) => Decision::of_error(policy, class(error), error.to_string()),
+        (Ok(_), Err(spent)) => {
+            Decision::of_error(policy, OUT_OF_BUDGET, format!("failed messageExpression: {spent}"))
+        }
         (Ok(Value::Bool(true)), _) => Decision::Admit,
         (Ok(_), Ok(messages)) => {
             let validation = &policy.validations[index];
@@ -117,7 +137,7 @@ fn messages(
     input: &Input<'_>,
     composed: &Composed,
     budget: u64,
-) -> Result<Vec<Option<String>>, Failure> {
+) -> Result<Vec<Option<String>>, OutOfBudget> {
     let mut run = Run::new(input, Some(composed), budget);
     let mut found = Vec::with_capacity(policy.validations.len());
     for validation in &policy.validations {
@@ -137,13 +157,17 @@ fn message(validation: &Validation, own: Option<String>) -> String {
     })
 }
 
-fn annotate(policy: &Validating, input: &Input<'_>, composed: &Composed) -> Result<Vec<Annotation>, Failure> {
+fn annotate(
+    policy: &Validating,
+    input: &Input<'_>,
+    composed: &Composed,
+) -> Result<Vec<Annotation>, OutOfBudget> {
     let mut run = Run::new(input, Some(composed), POLICY_BUDGET);
     let mut found = Vec::with_capacity(policy.annotations.len());
     for (key, expression) in &policy.annotations {
         found.push(match run.eval(expression)? {
             Err(_) if !policy.common.fail => Annotation::Exclude,
-            Err(error) => Annotation::Error(error),
+            Err(error) => Annotation::Error(error.to_string()),
             Ok(Value::Null) => Annotation::Exclude,
             Ok(Value::String(text)) => match text.trim() {
                 "" => Annotation::Exclude,

@@ -95,7 +95,7 @@ impl<'a> Asking<'a> {
                 }
                 let attributes = self.write.attributes;
                 let resource = attributes.resource;
-                Err(ApiError::forbidden(&resource.group, &resource.plural, attributes.name, &why))
+                Err(ApiError::forbidden(&resource.group, &resource.plural, attributes.name, &why.to_string()))
             }
         }
     }

@@ -421,6 +421,15 @@ impl Drop for InFlight<'_> {
     }
 }
 
+/// What any server of this process tells of it: its resources, what it is a build of, and its clients' requests.
+pub fn render_process(clients: impl Fn(&mut Text)) -> String {
+    let mut text = Text::default();
+    build::render(&mut text);
+    clients(&mut text);
+    process::render(&mut text);
+    text.finish()
+}
+
 static PROCESS: LazyLock<Metrics> = LazyLock::new(Metrics::default);
 
 /// The metrics of the process's own server. Tests with several servers in one process give each its own.

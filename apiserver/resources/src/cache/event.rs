@@ -1,5 +1,6 @@
 //! One change of one object, shared by reference with every watcher of its resource.
 
+use super::Objects;
 use super::object::CachedObject;
 use bytes::{BufMut, Bytes, BytesMut};
 use coracle_store::Revision;
@@ -44,6 +45,15 @@ impl Event {
         previous: Option<Arc<CachedObject>>,
     ) -> Self {
         Self { revision, current, previous, frames: Default::default(), others: Mutex::default() }
+    }
+
+    /// Makes of the objects before the change those after it.
+    pub(super) fn apply_to(&self, objects: &mut Objects) {
+        match (&self.current, &self.previous) {
+            (Some(object), _) => drop(objects.insert(object.key.clone(), object.clone())),
+            (None, Some(gone)) => drop(objects.remove(&gone.key)),
+            (None, None) => {}
+        }
     }
 
     /// The object to show: the last state of a deleted one, or of one that a selector no longer matches.

@@ -1,6 +1,6 @@
 //! What selectors ask of an object: its labels and its selectable fields, in one small allocation.
 
-use coracle_strategy::Strategy;
+use coracle_strategy::SelectableFields;
 use parking_lot::Mutex;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -20,15 +20,15 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// `strategy` names the selectable fields; without one, or one without fields, only labels are indexed.
-    pub fn new(raw: &[u8], strategy: Option<&dyn Strategy>) -> Self {
-        let selectable = strategy.filter(|s| !s.fields(&Value::Null).is_empty());
-        let Some(strategy) = selectable else {
+    /// `fields` names the selectable fields; without one, or one without fields, only labels are indexed.
+    pub fn new(raw: &[u8], fields: Option<&dyn SelectableFields>) -> Self {
+        let selectable = fields.filter(|s| !s.fields(&Value::Null).is_empty());
+        let Some(selectable) = selectable else {
             let head: Head = serde_json::from_slice(raw).unwrap_or_default();
             let labels = head.metadata.labels.unwrap_or_default();
             return Self::of(labels.iter().map(|(k, v)| (&**k, &**v)), Vec::new());
         };
-        let object = if strategy.selects_anywhere() {
+        let object = if selectable.selects_anywhere() {
             serde_json::from_slice(raw).unwrap_or(Value::Null)
         } else {
             let mut reader = serde_json::Deserializer::from_slice(raw);
@@ -36,7 +36,7 @@ impl Index {
         };
         let labels = object["metadata"]["labels"].as_object();
         let labels = labels.into_iter().flatten().map(|(k, v)| (k.as_str(), v.as_str().unwrap_or_default()));
-        Self::of(labels, strategy.fields(&object))
+        Self::of(labels, selectable.fields(&object))
     }
 
     /// `labels` in the order of their keys.

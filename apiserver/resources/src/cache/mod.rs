@@ -10,6 +10,7 @@ mod index;
 mod object;
 mod rest;
 mod routes;
+mod served;
 mod state;
 mod watcher;
 
@@ -18,20 +19,21 @@ pub use event::{Event, OTHER_ENCODINGS, Seen, frame, pieces};
 pub use history::History;
 pub use object::CachedObject;
 pub use rest::pack_what_rests;
+pub use served::{Defined, ServedResources};
 pub use watcher::{Filter, Item, QUEUE_EVENTS, Watcher};
 
-use crate::catalogue::{Catalogue, DEFINITIONS, StrategyRef};
-use crate::custom::CustomResource;
 use coracle_api::Object;
 use coracle_component_base::metrics;
 use coracle_requests::{CustomVersion, Reader};
 use coracle_store::{Change, Commit, KeyValue, Range, Revision, Store, StoreError};
-use coracle_strategy::Strategy;
+use coracle_strategy::SelectableFields;
+use coracle_strategy::apiextensions::DEFINITIONS;
 use imbl::OrdMap;
 use parking_lot::{Mutex, RwLock};
 use routes::Watchers;
+use served::IndexFields;
 use state::{Resource, State};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -53,7 +55,7 @@ pub struct Snapshot {
 
 pub struct Cache {
     store: Arc<dyn Store>,
-    catalogue: Arc<Catalogue>,
+    served: Arc<dyn ServedResources>,
     state: RwLock<State>,
     /// Locked before `state` wherever both are.
     watchers: Arc<Mutex<Watchers>>,
@@ -70,22 +72,26 @@ pub enum WatchError {
 }
 
 impl Cache {
-    /// Loads the present state and follows the store until it closes.
-    pub async fn start(store: Arc<dyn Store>) -> Result<Arc<Self>, StoreError> {
+    /// Loads the present state and follows the store until it closes. `served` says how custom resources are indexed, and
+    /// is told their definitions.
+    pub async fn start(
+        store: Arc<dyn Store>,
+        served: Arc<dyn ServedResources>,
+    ) -> Result<Arc<Self>, StoreError> {
         let listing = store.range(Range::default()).await?;
         let cache = Arc::new(Self {
             store: store.clone(),
-            catalogue: Arc::default(),
+            served,
             state: RwLock::new(State::at(listing.revision)),
             watchers: Arc::default(),
             revision: watch::Sender::new(listing.revision),
         });
-        cache.catalogue.attach(&cache);
         // The definitions say how the objects of custom resources are indexed.
         let is_definition = |stored: &&KeyValue| resource_of(&stored.key) == Some(DEFINITIONS);
         let (definitions, others): (Vec<_>, Vec<_>) = listing.items.iter().partition(is_definition);
         cache.load(&definitions, listing.revision);
-        cache.follow_definitions(&mut cache.watchers.lock());
+        let defined = cache.served.define(&cache.snapshot(DEFINITIONS).objects);
+        cache.follow_definitions(&defined, &mut cache.watchers.lock());
         cache.load(&others, listing.revision);
         let following = Following(Arc::downgrade(&cache));
         let follower = move |commits: &[Arc<Commit>]| following.tell(commits);
@@ -130,17 +136,12 @@ impl Cache {
     }
 
     fn object(&self, stored: &KeyValue) -> Arc<CachedObject> {
-        let strategy = resource_of(&stored.key).and_then(|name| self.strategy(name));
-        Arc::new(CachedObject::new(stored, strategy.as_deref()))
+        let fields = resource_of(&stored.key).and_then(|name| self.fields_of(name));
+        Arc::new(CachedObject::new(stored, fields.as_deref()))
     }
 
-    /// Which resources are served, the custom ones from the definitions in this cache.
-    pub fn catalogue(&self) -> &Arc<Catalogue> {
-        &self.catalogue
-    }
-
-    fn strategy(&self, resource: &str) -> Option<StrategyRef> {
-        self.catalogue.strategy_of(resource)
+    fn fields_of(&self, resource: &str) -> Option<IndexFields> {
+        IndexFields::of(resource, &*self.served)
     }
 
     pub fn revision(&self) -> Revision {
@@ -198,12 +199,12 @@ impl Cache {
         }
         let range = Range { prefix: format!("{resource}/"), at: Some(revision), ..Range::default() };
         let listing = self.store.range(range).await?;
-        let strategy = self.strategy(resource);
-        let strategy = strategy.as_deref();
+        let fields = self.fields_of(resource);
+        let fields = fields.as_deref();
         // What has not changed since is not read again.
         let object = |stored: &KeyValue| match now.objects.get(&*stored.key) {
             Some(known) if known.revision == stored.modified => known.clone(),
-            _ => Arc::new(CachedObject::new(stored, strategy)),
+            _ => Arc::new(CachedObject::new(stored, fields)),
         };
         let objects = listing.items.iter().map(|stored| (stored.key.clone(), object(stored))).collect();
         Ok(Snapshot { revision, objects })
@@ -290,8 +291,8 @@ impl Cache {
         resource: &str,
         previous: Option<Arc<CachedObject>>,
     ) -> Event {
-        let strategy = self.strategy(resource);
-        let strategy = strategy.as_deref();
+        let fields = self.fields_of(resource);
+        let fields = fields.as_deref();
         let current = change.value.as_ref().map(|value| {
             let stored = KeyValue {
                 key: change.key.clone(),
@@ -299,10 +300,10 @@ impl Cache {
                 created: change.created,
                 modified: revision,
             };
-            Arc::new(CachedObject::new(&stored, strategy))
+            Arc::new(CachedObject::new(&stored, fields))
         });
         let previous =
-            previous.or_else(|| change.previous.as_ref().map(|p| Arc::new(CachedObject::new(p, strategy))));
+            previous.or_else(|| change.previous.as_ref().map(|p| Arc::new(CachedObject::new(p, fields))));
         Event::new(revision, current, previous)
     }
 
@@ -316,33 +317,43 @@ impl Cache {
                 self.state.read().resources.get(resource).and_then(|r| r.objects.get(&change.key).cloned());
             events.push((resource, Arc::new(self.event(commit.revision, change, resource, known))));
         }
+        let defined = self.define(&events);
         self.state.write().record(commit, &events, Instant::now());
-        if events.iter().any(|(resource, _)| *resource == DEFINITIONS) {
-            self.follow_definitions(watchers);
+        if let Some(defined) = defined {
+            self.follow_definitions(&defined, watchers);
         }
         for (resource, event) in &events {
             watchers.offer(resource, event, wake);
         }
     }
 
+    /// Tells of the definitions as these events leave them; `None` if they are about none.
+    fn define(&self, events: &[(&str, Arc<Event>)]) -> Option<Vec<Defined>> {
+        let mut changes = events.iter().filter(|(resource, _)| *resource == DEFINITIONS).peekable();
+        changes.peek()?;
+        let mut definitions = self.snapshot(DEFINITIONS).objects;
+        for (_, event) in changes {
+            event.apply_to(&mut definitions);
+        }
+        Some(self.served.define(&definitions))
+    }
+
     /// Watches of custom resources that are served otherwise now, or no more, end: their clients come back and see the
     /// new form. What is to be selected by new fields is indexed anew.
-    fn follow_definitions(&self, watchers: &mut Watchers) {
-        let snapshot = self.catalogue.snapshot();
-        for entry in snapshot.entries() {
-            let definition = &entry.definition;
-            let before = watchers.serials.insert(definition.key.as_str().into(), definition.serial);
+    fn follow_definitions(&self, all: &[Defined], watchers: &mut Watchers) {
+        for defined in all {
+            let before = watchers.serials.insert(defined.key.clone(), defined.serial);
             if before.is_none() {
-                metrics::global().resource_served(&definition.key);
+                metrics::global().resource_served(&defined.key);
             }
-            if before.is_some_and(|serial| serial != definition.serial) {
-                watchers.end(&definition.key);
-                self.index_anew(&definition.key, entry.stored());
+            if before.is_some_and(|serial| serial != defined.serial) {
+                watchers.end(&defined.key);
+                self.index_anew(&defined.key, &*defined.index);
             }
         }
-        let gone: Vec<Box<str>> =
-            watchers.serials.keys().filter(|key| snapshot.entry(key).is_none()).cloned().collect();
-        for key in gone {
+        let known: HashSet<&str> = all.iter().map(|defined| &*defined.key).collect();
+        let gone = watchers.serials.keys().filter(|key| !known.contains(&***key));
+        for key in gone.cloned().collect::<Vec<_>>() {
             watchers.serials.remove(&key);
             watchers.end(&key);
             self.state.write().end(&key);
@@ -351,16 +362,16 @@ impl Cache {
     }
 
     /// Only what follows the store changes objects, and this is it: nothing is held while they are read.
-    fn index_anew(&self, resource: &str, strategy: &Arc<CustomResource>) {
+    fn index_anew(&self, resource: &str, fields: &dyn SelectableFields) {
         let objects = self.snapshot(resource).objects;
-        let selects = |object: &CachedObject| strategy.fields(&Object::Null).len() != object.selectable();
+        let selects = |object: &CachedObject| fields.fields(&Object::Null).len() != object.selectable();
         if !objects.values().next().is_some_and(|o| selects(o) || o.selectable() > 0) {
             return;
         }
         let anew = |object: &Arc<CachedObject>| {
             let (key, value, modified) = (object.key.clone(), object.raw.clone(), object.revision);
             let stored = KeyValue { key, value, created: modified, modified };
-            (object.key.clone(), Arc::new(CachedObject::new(&stored, Some(&**strategy))))
+            (object.key.clone(), Arc::new(CachedObject::new(&stored, Some(fields))))
         };
         let indexed = objects.values().map(anew).collect();
         if let Some(entry) = self.state.write().resources.get_mut(resource) {
@@ -439,7 +450,7 @@ impl Reader for Cache {
     }
 
     fn resource_of_kind(&self, group: &str, version: &str, kind: &str) -> Option<Arc<coracle_api::Resource>> {
-        self.catalogue.by_kind(group, version, kind)
+        self.served.resource_of_kind(group, version, kind)
     }
 
     fn resource_of_plural(
@@ -448,11 +459,11 @@ impl Reader for Cache {
         version: &str,
         plural: &str,
     ) -> Option<Arc<coracle_api::Resource>> {
-        self.catalogue.by_plural(group, version, plural)
+        self.served.resource_of_plural(group, version, plural)
     }
 
     fn custom_version(&self, group: &str, version: &str, plural: &str) -> Option<Arc<dyn CustomVersion>> {
-        Some(self.catalogue.custom(group, version, plural)?)
+        self.served.custom_version(group, version, plural)
     }
 
     fn list_where(&self, resource: &str, namespace: &str, field: &str, value: &str) -> Vec<Arc<Object>> {
@@ -474,7 +485,7 @@ mod tests {
             br#"{"kind":"Node","apiVersion":"v1","metadata":{"labels":{"a":"1","b":"2"},"name":"n"}}"#;
         let put = Op::Put { key: "nodes.//n".into(), value: value.to_vec().into() };
         store.commit(Txn { ops: vec![put], ..Txn::default() }).await.unwrap();
-        let cache = Cache::start(store).await.unwrap();
+        let cache = Cache::start(store, Arc::new(served::NoCustomResources)).await.unwrap();
         let read: &dyn Reader = &*cache;
         assert_eq!(read.labels("nodes.", "", "n", &["b", "c"]), [("b".to_owned(), "2".to_owned())]);
         assert!(read.labels("nodes.", "", "m", &["b"]).is_empty());

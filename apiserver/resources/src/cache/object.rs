@@ -4,7 +4,7 @@ use super::index::Index;
 use bytes::{BufMut, Bytes, BytesMut};
 use coracle_api::{Object, encode};
 use coracle_store::{KeyValue, Revision, Value as Stored};
-use coracle_strategy::Strategy;
+use coracle_strategy::SelectableFields;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,11 +34,11 @@ pub struct CachedObject {
 const UNSETTLED: u32 = 1 << 31;
 
 impl CachedObject {
-    /// `strategy` names the selectable fields; without one only labels are indexed.
-    pub fn new(stored: &KeyValue, strategy: Option<&dyn Strategy>) -> Self {
+    /// `fields` names the selectable fields; without one only labels are indexed.
+    pub fn new(stored: &KeyValue, fields: Option<&dyn SelectableFields>) -> Self {
         let offset = |at: usize| u32::try_from(at).ok();
         let read =
-            |value: &[u8]| (encode::version_place(value).unwrap_or_default(), Index::new(value, strategy));
+            |value: &[u8]| (encode::version_place(value).unwrap_or_default(), Index::new(value, fields));
         let ((begin, place), index) = stored.value.read(read);
         let (metadata, splice) = offset(begin).zip(offset(place)).unwrap_or_default();
         Self {

@@ -47,12 +47,13 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
+    use super::super::served::NoCustomResources;
     use super::*;
     use coracle_store::{MemoryStore, Op, Range, Store, Txn};
 
     async fn cache_of(plural: &str, count: usize) -> (Arc<MemoryStore>, Arc<Cache>) {
         let store = MemoryStore::new();
-        let cache = Cache::start(store.clone()).await.unwrap();
+        let cache = Cache::start(store.clone(), Arc::new(NoCustomResources)).await.unwrap();
         for n in 0..count {
             let data = "text ".repeat(100);
             let value =

@@ -53,15 +53,7 @@ impl State {
                 self.resources.insert((*resource).into(), fresh);
             }
             let Some(entry) = self.resources.get_mut(*resource) else { continue };
-            match (&event.current, &event.previous) {
-                (Some(object), _) => {
-                    entry.objects.insert(object.key.clone(), object.clone());
-                }
-                (None, Some(gone)) => {
-                    entry.objects.remove(&gone.key);
-                }
-                (None, None) => {}
-            }
+            event.apply_to(&mut entry.objects);
             entry.changed_at = commit.revision;
             entry.history.push(event.clone());
         }

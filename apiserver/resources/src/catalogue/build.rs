@@ -1,13 +1,11 @@
 //! The next snapshot: only what has changed is read again.
 
-use super::definition::{Definition, raw_schema};
 use super::snapshot::{Entry, Snapshot};
 use crate::cache::{CachedObject, Objects};
 use crate::conversion::Converter;
-use crate::custom::CustomResource;
+use crate::custom::{CustomResource, Definition, raw_schema};
 use coracle_api::catalogue::Storage;
 use coracle_api::{Resource, Subresource};
-use coracle_store::Revision;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,18 +19,13 @@ fn next() -> u64 {
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-pub(super) fn snapshot(
-    before: &Snapshot,
-    revision: Revision,
-    definitions: &Objects,
-    converter: &Arc<Converter>,
-) -> Snapshot {
+pub(super) fn snapshot(before: &Snapshot, definitions: &Objects, converter: &Arc<Converter>) -> Snapshot {
     let entries: Vec<Entry> =
         definitions.values().filter_map(|object| entry(before, object, converter)).collect();
     let served = |entries: &[Entry]| entries.iter().map(|e| e.definition.serial).collect::<Vec<_>>();
     let same = served(&before.entries) == served(&entries);
     let generation = if same { before.generation } else { next() };
-    Snapshot { revision, generation, entries }
+    Snapshot { generation, entries }
 }
 
 fn entry(before: &Snapshot, object: &Arc<CachedObject>, converter: &Arc<Converter>) -> Option<Entry> {

@@ -1,85 +1,53 @@
 //! Which resources are served right now: the built-in ones, and those that CustomResourceDefinitions add.
 //!
-//! Custom ones are read lazily from the watch cache: whoever asks after a definition has changed makes the new
-//! [`Snapshot`], so an answer is never older than what the cache shows. Built-in resources are looked up first and cost
-//! what they cost without definitions.
+//! The watch cache hands over the definitions whenever they change, just before it shows them, so an answer is never
+//! older than what the cache shows. Built-in resources are looked up first and cost what they cost without definitions.
 
-mod behind;
 mod build;
-mod definition;
 mod served;
 mod snapshot;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-#[cfg(test)]
-mod tests;
+mod weak_reader;
 
-pub use definition::{Conversion, Definition, PrinterColumn, ScalePaths, Version, newer_first};
 pub use served::{Served, StrategyRef};
 pub use snapshot::{Entry, Snapshot};
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Defined, Objects, ServedResources};
 use crate::conversion::Converter;
 use crate::custom::CustomResource;
-use behind::Behind;
 use coracle_api::Resource;
 use coracle_api::catalogue as built_in;
-use coracle_store::Revision;
-use coracle_strategy as strategy;
-use parking_lot::{Mutex, RwLock};
-use std::sync::{Arc, OnceLock, Weak};
+use coracle_requests::CustomVersion;
+use coracle_strategy::SelectableFields;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use weak_reader::WeakReader;
 
-/// Where CustomResourceDefinitions are kept.
-pub const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
-
-/// One for a server, shared; see [`Cache::catalogue`].
-#[derive(Default)]
+/// One for a server, shared; see [`Resources`](crate::Resources).
 pub struct Catalogue {
-    cache: OnceLock<Weak<Cache>>,
-    converter: OnceLock<Arc<Converter>>,
+    /// What conversion webhooks are found by.
+    reader: Arc<WeakReader>,
+    converter: Arc<Converter>,
     present: RwLock<Arc<Snapshot>>,
-    /// Held while a snapshot is made, so that it is made once.
-    making: Mutex<()>,
+}
+
+impl Default for Catalogue {
+    fn default() -> Self {
+        let reader = Arc::new(WeakReader::default());
+        Self { converter: Arc::new(Converter::new(reader.clone())), reader, present: RwLock::default() }
+    }
 }
 
 impl Catalogue {
-    /// Custom resources are found from now on. The cache owns the catalogue, so it is not kept alive by it.
-    pub(crate) fn attach(&self, cache: &Arc<Cache>) {
-        // A second cache would be a second catalogue's.
-        let _ = self.cache.set(Arc::downgrade(cache));
+    /// Conversion webhooks are found from now on. The cache keeps the catalogue alive, so it is not kept alive by it.
+    pub(crate) fn read_from(&self, cache: &Arc<Cache>) {
+        self.reader.read_from(cache);
     }
 
     /// The custom resources as of now.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        let Some(cache) = self.cache.get().and_then(Weak::upgrade) else {
-            return self.present.read().clone();
-        };
-        let changed = cache.changed_at(DEFINITIONS);
-        let fresh = |known: &Arc<Snapshot>| known.revision >= changed;
-        if let Some(known) = Some(self.present.read().clone()).filter(fresh) {
-            return known;
-        }
-        let _alone = self.making.lock();
-        let before = self.present.read().clone();
-        if fresh(&before) {
-            return before;
-        }
-        let after = Arc::new(build::snapshot(
-            &before,
-            changed,
-            &cache.snapshot(DEFINITIONS).objects,
-            self.converter(),
-        ));
-        *self.present.write() = after.clone();
-        after
-    }
-
-    /// The way to conversion webhooks.
-    fn converter(&self) -> &Arc<Converter> {
-        self.converter.get_or_init(|| {
-            let cache = self.cache.get().cloned().unwrap_or_default();
-            Arc::new(Converter::new(Arc::new(Behind(cache))))
-        })
+        self.present.read().clone()
     }
 
     /// Changes with every change of what is served; equal values mean that nothing has changed in between.
@@ -120,18 +88,6 @@ impl Catalogue {
         self.snapshot().entry(key).map(|entry| entry.stored().resource.clone())
     }
 
-    /// The strategy of what is kept under `<plural>.<group>`, in the version it is kept in.
-    pub fn strategy_of(&self, key: &str) -> Option<StrategyRef> {
-        if let Some(resource) = built_in::by_storage_key(key) {
-            return Some(StrategyRef::BuiltIn(strategy::for_resource(&resource.group, &resource.plural)));
-        }
-        self.snapshot().entry(key).map(|entry| StrategyRef::Custom(entry.stored().clone()))
-    }
-
-    pub fn strategy(&self, resource: &Resource) -> Option<StrategyRef> {
-        self.find(&resource.group, &resource.version, &resource.plural).map(|served| served.strategy())
-    }
-
     /// Every served version of a resource, the preferred one first.
     pub fn versions(&self, group: &str, plural: &str) -> Vec<Arc<Resource>> {
         let same = |r: &&Arc<Resource>| r.group == group && r.plural == plural;
@@ -152,15 +108,31 @@ fn is_of(resource: &Resource, group: &str, version: &str) -> bool {
     resource.group == group && resource.version == version
 }
 
-impl Snapshot {
-    /// Nothing known yet.
-    fn empty() -> Self {
-        Self { revision: Revision(0), generation: 0, entries: Vec::new() }
+impl ServedResources for Catalogue {
+    fn index_of(&self, key: &str) -> Option<Arc<dyn SelectableFields>> {
+        Some(self.snapshot().entry(key)?.stored().clone())
     }
-}
 
-impl Default for Snapshot {
-    fn default() -> Self {
-        Self::empty()
+    fn define(&self, definitions: &Objects) -> Vec<Defined> {
+        let after = Arc::new(build::snapshot(&self.snapshot(), definitions, &self.converter));
+        *self.present.write() = after.clone();
+        let defined = |entry: &Entry| Defined {
+            key: entry.definition.key.as_str().into(),
+            serial: entry.definition.serial,
+            index: entry.stored().clone(),
+        };
+        after.entries().iter().map(defined).collect()
+    }
+
+    fn resource_of_kind(&self, group: &str, version: &str, kind: &str) -> Option<Arc<Resource>> {
+        self.by_kind(group, version, kind)
+    }
+
+    fn resource_of_plural(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+        self.by_plural(group, version, plural)
+    }
+
+    fn custom_version(&self, group: &str, version: &str, plural: &str) -> Option<Arc<dyn CustomVersion>> {
+        Some(self.custom(group, version, plural)?)
     }
 }

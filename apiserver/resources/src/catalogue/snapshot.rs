@@ -1,9 +1,7 @@
 //! The custom resources at one moment.
 
-use super::definition::Definition;
-use crate::custom::CustomResource;
+use crate::custom::{CustomResource, Definition};
 use coracle_api::Resource;
-use coracle_store::Revision;
 use std::sync::Arc;
 
 /// One definition with all of its versions, served or not.
@@ -28,9 +26,8 @@ impl Entry {
 }
 
 /// All custom resources. Cheap to share, never changed.
+#[derive(Default)]
 pub struct Snapshot {
-    /// Of the newest definition that it knows.
-    pub revision: Revision,
     /// Differs between snapshots that serve something else.
     pub generation: u64,
     /// In the order of their names, `<plural>.<group>`.

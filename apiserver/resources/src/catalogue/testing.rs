@@ -1,13 +1,14 @@
 //! Snapshots without a server.
 
-use super::behind::Behind;
+use super::build;
 use super::snapshot::Snapshot;
-use super::{DEFINITIONS, build};
+use super::weak_reader::WeakReader;
 use crate::cache::{CachedObject, Objects};
 use crate::conversion::Converter;
 use coracle_store::{KeyValue, Revision};
+use coracle_strategy::apiextensions::DEFINITIONS;
 use serde_json::{Value, json};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// An accepted definition of `<plural>.example.com` with one version, whose objects have a text of their own.
 pub fn definition(plural: &str, kind: &str) -> Value {
@@ -31,6 +32,6 @@ pub fn snapshot(definitions: &[Value]) -> Arc<Snapshot> {
         (key, Arc::new(CachedObject::new(&stored, None)))
     });
     let objects: Objects = cached.collect();
-    let converter = Arc::new(Converter::new(Arc::new(Behind(Weak::new()))));
-    Arc::new(build::snapshot(&Snapshot::default(), Revision(2), &objects, &converter))
+    let converter = Arc::new(Converter::new(Arc::new(WeakReader::default())));
+    Arc::new(build::snapshot(&Snapshot::default(), &objects, &converter))
 }

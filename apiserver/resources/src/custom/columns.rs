@@ -1,8 +1,8 @@
 //! `additionalPrinterColumns`: tables of custom resources.
 //! <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#additional-printer-columns>
 
+use super::PrinterColumn;
 use super::jsonpath::Path;
-use crate::catalogue::PrinterColumn;
 use coracle_api::Object;
 use coracle_strategy::human;
 use jiff::Timestamp;

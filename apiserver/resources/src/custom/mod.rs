@@ -5,6 +5,9 @@
 
 mod coerce;
 mod columns;
+mod definition;
+#[cfg(test)]
+mod definition_tests;
 mod fields;
 mod jsonpath;
 mod numbers;
@@ -16,11 +19,12 @@ mod tests;
 mod validate;
 mod versions;
 
+pub(crate) use definition::raw_schema;
+pub use definition::{Conversion, Definition, PrinterColumn, ScalePaths, Version, newer_first};
 pub use fields::text_at;
 pub use schema::Schema;
 pub use versions::{Memo, OtherVersions};
 
-use crate::catalogue::{Conversion, Definition, ScalePaths, Version};
 use columns::Columns;
 use coracle_api::Resource;
 use std::sync::{Arc, OnceLock};
@@ -90,7 +94,7 @@ impl CustomResource {
         let mut text = format!("{group}/{here} {kind} is deprecated");
         let is_newer = |v: &&Version| v.served && !v.deprecated;
         if let Some(newest) = self.definition.versions.iter().find(is_newer)
-            && crate::catalogue::newer_first(&newest.name, here).is_lt()
+            && newer_first(&newest.name, here).is_lt()
         {
             text.push_str(&format!("; use {group}/{} {kind}", newest.name));
         }

@@ -4,10 +4,10 @@
 //! changed since, and then converted. Most objects are in order as they are: each remembers by which schema it was found
 //! so, and is served from its bytes from then on.
 
+use super::Conversion;
 use super::CustomResource;
 use super::coerce::identity;
 use crate::cache::CachedObject;
-use crate::catalogue::Conversion;
 use coracle_api::schema::TypeRef;
 use coracle_api::{ApiError, Object};
 use coracle_requests::CustomVersion;

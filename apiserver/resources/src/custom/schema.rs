@@ -1,6 +1,6 @@
 //! The schema of one version, ready to use.
 
-use crate::catalogue::Definition;
+use super::Definition;
 use coracle_api::FieldError;
 use coracle_api::schema::Dynamic;
 use coracle_api::structural::{self, Structural};

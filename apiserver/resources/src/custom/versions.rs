@@ -1,7 +1,7 @@
 //! The other versions of a resource, for those who own fields there.
 
+use super::Conversion;
 use super::CustomResource;
-use crate::catalogue::Conversion;
 use coracle_api::managed::Versions;
 use coracle_api::schema::TypeRef;
 use coracle_api::{ApiError, Object};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Objects removed in one transaction: bounds the size of a record of the store's journal.
-const BATCH: usize = 256;
+const BATCH: usize = 100;
 /// Rounds against writers that get in between.
 const ROUNDS: usize = 20;
 /// As the registry waits for its own writes.

@@ -4,7 +4,7 @@
 //! everything before it. Nothing of a dump counts unless all of it is intact.
 
 use super::record::Input;
-use crate::keyspace::Item;
+use crate::item::Item;
 use crate::{Revision, Value};
 use flate2::{Compression, bufread::DeflateDecoder, write::DeflateEncoder};
 use std::io::{self, BufReader, BufWriter, Read, Write};

@@ -6,7 +6,7 @@ use super::recover::{self, SNAPSHOT, TREE, TREE_NEW, TREE_OLD};
 use super::tree::{self, TreeError};
 use crate::Revision;
 use crate::history::History;
-use crate::keyspace::{Item, Present};
+use crate::item::{Item, Present};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io;

@@ -36,8 +36,8 @@ mod tree;
 mod verify;
 mod witness;
 
-pub use picture::{Picture, inspect, restore};
-pub use repair::{Examination, Part, Repaired, check, repair, salvage};
+pub use picture::{Picture, inspect, make, restore};
+pub use repair::{Compacted, Examination, Part, Repaired, check, compact, repair, salvage};
 pub use report::{Incident, IncidentKind, Incidents, Refusal, StoreReport};
 pub use scrub::MARK;
 

@@ -2,7 +2,7 @@
 
 use super::dump::{self, Head};
 use super::{disk, recover, repair};
-use crate::keyspace::Present;
+use crate::item::{Item, Present};
 use crate::{KeyValue, Revision, StoreError};
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -61,12 +61,8 @@ pub fn inspect(reader: impl Read) -> io::Result<(Revision, u64)> {
 /// there is something in it.
 pub fn restore(reader: impl Read, dir: impl AsRef<Path>, ahead: u64) -> Result<Revision, StoreError> {
     let dir = dir.as_ref();
-    let error = disk::at(dir);
     let restored = (|| {
-        disk::create_dir(dir)?;
-        if std::fs::read_dir(dir)?.next().is_some() {
-            return Err(io::ErrorKind::DirectoryNotEmpty.into());
-        }
+        must_be_empty(dir)?;
         let mut present = Present::new();
         let head = dump::read(reader, |(key, item)| {
             if let Some(item) = item {
@@ -74,12 +70,42 @@ pub fn restore(reader: impl Read, dir: impl AsRef<Path>, ahead: u64) -> Result<R
             }
         })?;
         let other = Revision(head.other.0.max(head.revision.0).saturating_add(ahead));
-        // The history begins there: who watched before the restore is told to list anew, since it may have taken something away.
-        let head = Head { revision: other, other, standalone: true };
-        disk::replace(&dir.join(recover::SNAPSHOT), |file| {
-            dump::write(file, head, present.iter().map(|(key, item)| (key, Some(item))))
-        })?;
-        Ok(other)
+        write(dir, &present, other)
     })();
-    restored.map_err(error)
+    restored.map_err(disk::at(dir))
+}
+
+/// Makes a store of these, in a directory that is empty or does not exist. Its revisions go on `ahead` of `revision`, which
+/// is the newest that was handed out.
+///
+/// # Errors
+/// `Io`, with `DirectoryNotEmpty` if there is something in it.
+pub fn make(
+    items: impl IntoIterator<Item = KeyValue>,
+    revision: Revision,
+    dir: impl AsRef<Path>,
+    ahead: u64,
+) -> Result<Revision, StoreError> {
+    let dir = dir.as_ref();
+    let present: Present = items.into_iter().map(|item| (item.key.clone(), Item::from(&item))).collect();
+    let newest = present.values().map(|item| item.modified).max().unwrap_or_default().max(revision);
+    let other = Revision(newest.0.saturating_add(ahead));
+    must_be_empty(dir).and_then(|()| write(dir, &present, other)).map_err(disk::at(dir))
+}
+
+fn must_be_empty(dir: &Path) -> io::Result<()> {
+    disk::create_dir(dir)?;
+    if std::fs::read_dir(dir)?.next().is_some() {
+        return Err(io::ErrorKind::DirectoryNotEmpty.into());
+    }
+    Ok(())
+}
+
+/// The history begins there: who watched before is told to list anew, since something may have been taken away.
+fn write(dir: &Path, present: &Present, at: Revision) -> io::Result<Revision> {
+    let head = Head { revision: at, other: at, standalone: true };
+    disk::replace(&dir.join(recover::SNAPSHOT), |file| {
+        dump::write(file, head, present.iter().map(|(key, item)| (key, Some(item))))
+    })?;
+    Ok(at)
 }

@@ -11,7 +11,7 @@ use super::segment::{self, Head, Segment, Tail};
 use super::tree::{self, TreeError};
 use super::witness;
 use crate::history::History;
-use crate::keyspace::Present;
+use crate::item::Present;
 use crate::{Revision, StoreError};
 use std::collections::{HashSet, VecDeque};
 use std::fs::File;

@@ -7,9 +7,10 @@ use super::recover::{self, SNAPSHOT, TREE};
 use super::replay::{Base, Loss, Replayed, replay};
 use super::segment::{self, Content, Segment, Step};
 use super::{RESTORE_JUMP, disk, tree, witness};
-use crate::keyspace::Present;
+use crate::item::Present;
 use crate::{Revision, StoreError};
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Where what was there before a repair is kept.
@@ -116,6 +117,46 @@ pub fn salvage(dir: impl AsRef<Path>) -> Result<Repaired, StoreError> {
         replay(&segments, Base { witnessed: witness::read(dir), loss: Loss::PassedOver, ..base })?;
     replayed.lost.splice(0..0, lost);
     replace(dir, replayed)
+}
+
+/// What [`compact`] has done.
+#[derive(Clone, Copy, Debug)]
+pub struct Compacted {
+    pub revision: Revision,
+    pub objects: usize,
+    /// On the disk.
+    pub bytes_before: u64,
+    pub bytes_after: u64,
+}
+
+/// Writes the store anew as what it holds, which gives back what history, the journal and free pages take. Revisions go on
+/// far ahead, because history is gone.
+///
+/// # Errors
+/// `Damaged` if anything acknowledged cannot be read, `Io` if there is no room for what it holds or a process has the store
+/// open; nothing is lost then.
+pub fn compact(dir: impl AsRef<Path>) -> Result<Compacted, StoreError> {
+    let dir = dir.as_ref();
+    let _lock = disk::lock(dir)?;
+    let bytes_before = bytes_below(dir).map_err(disk::at(dir))?;
+    let segments = segment::list(dir)?;
+    let tree = TreeCopy::make(dir).map_err(disk::at(dir))?;
+    let replayed = best(dir, &tree.path, &segments, Loss::Refused)?;
+    drop(tree);
+    let done = replace(dir, replayed)?;
+    std::fs::remove_dir_all(&done.aside).map_err(disk::at(&done.aside))?;
+    let bytes_after = bytes_below(dir).map_err(disk::at(dir))?;
+    Ok(Compacted { revision: done.revision, objects: done.objects, bytes_before, bytes_after })
+}
+
+fn bytes_below(dir: &Path) -> std::io::Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let meta = entry.metadata()?;
+        bytes += if meta.is_dir() { bytes_below(&entry.path())? } else { meta.blocks() * 512 };
+    }
+    Ok(bytes)
 }
 
 /// What of a damaged tree can be read, and what of it cannot.

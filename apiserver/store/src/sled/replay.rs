@@ -3,7 +3,8 @@
 use super::record::{Body, Record};
 use super::segment::{self, Content, End, Segment, Step, Tail};
 use crate::history::History;
-use crate::keyspace::{Item, Present, redo, swap_in};
+use crate::item::{Item, Present};
+use crate::keyspace::{redo, swap_in};
 use crate::{Revision, StoreError};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use super::record::{Batch, Body};
 use super::report::{IncidentKind, Reporter};
 use super::segment::{self, Content, End, Head as SegmentHead, START, Step, Tail};
 use super::{Options, SledStore};
-use crate::keyspace::Item;
+use crate::item::Item;
 use crate::{Change, Commit, Revision, Store, Value};
 use proptest::prelude::*;
 use std::sync::Arc;

@@ -8,7 +8,7 @@
 
 use super::disk;
 use super::record::{Input, put_u64};
-use crate::keyspace::{Item, Present};
+use crate::item::{Item, Present};
 use crate::{Revision, Value};
 use std::collections::BTreeMap;
 use std::fs::File;

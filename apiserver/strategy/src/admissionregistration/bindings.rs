@@ -10,11 +10,13 @@ pub struct PolicyBindings {
 
 const ACTIONS: &[&str] = &["Audit", "Deny", "Warn"];
 
-impl Strategy for PolicyBindings {
+impl ResourceFacts for PolicyBindings {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: false }
     }
+}
 
+impl CreateStrategy for PolicyBindings {
     fn defaults(&self, object: &mut Object) {
         if let Some(resources) = at_mut(object, "spec.matchResources") {
             rules::default_match(resources, &["resourceRules", "excludeResourceRules"]);
@@ -38,7 +40,9 @@ impl Strategy for PolicyBindings {
             actions(spec, &path.field("validationActions"), errors);
         }
     }
+}
 
+impl TableConvertor for PolicyBindings {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -65,6 +69,8 @@ impl Strategy for PolicyBindings {
         ]
     }
 }
+
+crate::usual!(PolicyBindings: UpdateStrategy, StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 fn actions(spec: &Value, path: &Path, errors: &mut Errors) {
     let list = list_at(spec, "validationActions");

@@ -17,7 +17,9 @@ pub use policies::{MutatingPolicies, ValidatingPolicies};
 pub use webhooks::{Webhooks, client_config};
 
 use super::value::*;
-use super::{Column, Env, Strategy, table};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, StatusStrategy, TableConvertor, UpdateStrategy, table,
+};
 use coracle_api::{FieldError, Object, validation};
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -233,11 +233,17 @@ fn check_mutating(object: &Object, old: Option<&Object>, errors: &mut Errors) {
     common::one_of(spec, "reinvocationPolicy", &["IfNeeded", "Never"], &path, errors);
 }
 
-impl Strategy for ValidatingPolicies {
+impl ResourceFacts for ValidatingPolicies {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: false }
     }
 
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for ValidatingPolicies {
     fn defaults(&self, object: &mut Object) {
         defaults(object);
     }
@@ -245,11 +251,15 @@ impl Strategy for ValidatingPolicies {
     fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         check_validating(object, None, &mut Errors(errors));
     }
+}
 
+impl UpdateStrategy for ValidatingPolicies {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         check_validating(new, Some(old), &mut Errors(errors));
     }
+}
 
+impl StatusStrategy for ValidatingPolicies {
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let status = Path::root("status");
@@ -263,11 +273,9 @@ impl Strategy for ValidatingPolicies {
         }
         conditions::check(list_at(new, "status.conditions"), &status.field("conditions"), errors);
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
+impl TableConvertor for ValidatingPolicies {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -285,11 +293,15 @@ impl Strategy for ValidatingPolicies {
     }
 }
 
-impl Strategy for MutatingPolicies {
+crate::usual!(ValidatingPolicies: DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
+
+impl ResourceFacts for MutatingPolicies {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: false }
     }
+}
 
+impl CreateStrategy for MutatingPolicies {
     fn defaults(&self, object: &mut Object) {
         defaults(object);
     }
@@ -297,11 +309,15 @@ impl Strategy for MutatingPolicies {
     fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         check_mutating(object, None, &mut Errors(errors));
     }
+}
 
+impl UpdateStrategy for MutatingPolicies {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         check_mutating(new, Some(old), &mut Errors(errors));
     }
+}
 
+impl TableConvertor for MutatingPolicies {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -318,6 +334,8 @@ impl Strategy for MutatingPolicies {
         vec![name(object).into(), count.into(), param_kind_cell(object), table::age(object, now)]
     }
 }
+
+crate::usual!(MutatingPolicies: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 /// `apps/v1/Deployment`, `<unset>` where the policy has no parameters.
 fn param_kind_cell(object: &Object) -> Value {

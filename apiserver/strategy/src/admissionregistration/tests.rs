@@ -1,4 +1,5 @@
 use super::*;
+use crate::Strategy;
 use crate::testing::World;
 
 fn created(strategy: &dyn Strategy, object: Value) -> (Value, Vec<String>) {

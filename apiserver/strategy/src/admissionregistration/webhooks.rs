@@ -54,11 +54,13 @@ impl Known {
     }
 }
 
-impl Strategy for Webhooks {
+impl ResourceFacts for Webhooks {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: false }
     }
+}
 
+impl CreateStrategy for Webhooks {
     fn defaults(&self, object: &mut Object) {
         for hook in each_mut(object, "webhooks") {
             default(hook, "failurePolicy", "Fail");
@@ -76,7 +78,9 @@ impl Strategy for Webhooks {
     fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         self.check(object, &Known::none(), &mut Errors(errors));
     }
+}
 
+impl UpdateStrategy for Webhooks {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         self.check(new, &Known::of(old, new), &mut Errors(errors));
     }
@@ -84,7 +88,9 @@ impl Strategy for Webhooks {
     fn changes_generation(&self, new: &Object, old: &Object) -> bool {
         new.get("webhooks") != old.get("webhooks")
     }
+}
 
+impl TableConvertor for Webhooks {
     fn columns(&self) -> &'static [Column] {
         const { &[table::NAME, table::integer("Webhooks", "Number of webhooks"), table::AGE] }
     }
@@ -93,6 +99,8 @@ impl Strategy for Webhooks {
         vec![name(object).into(), hooks(object).len().into(), table::age(object, now)]
     }
 }
+
+crate::usual!(Webhooks: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 impl Webhooks {
     fn check(&self, object: &Object, known: &Known, errors: &mut Errors) {

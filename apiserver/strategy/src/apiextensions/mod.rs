@@ -17,9 +17,13 @@ mod versions;
 
 use super::admissionregistration::client_config;
 use super::value::*;
-use super::{Column, DEFAULT_COLUMNS, Env, Strategy, copy_field, rules};
+use super::{
+    Column, CreateStrategy, DEFAULT_COLUMNS, DeleteStrategy, Env, ResetFieldsStrategy, ResourceFacts,
+    StatusStrategy, TableConvertor, UpdateStrategy, copy_field, rules,
+};
 use crate::{Facts, FieldSet, reset_fields};
 use coracle_api::Resource;
+use coracle_api::meta::NameRule;
 use coracle_api::{FieldError, Object, validation};
 use serde_json::{Value, json};
 
@@ -50,16 +54,19 @@ fn is_established(object: &Object) -> bool {
     list_at(object, "status.conditions").iter().any(|c| c["type"] == "Established" && c["status"] == "True")
 }
 
-impl Strategy for CustomResourceDefinitions {
+impl ResourceFacts for CustomResourceDefinitions {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: false }
     }
 
-    fn reset_fields(&self, resource: &Resource, subresource: &str) -> &'static FieldSet<'static> {
-        match subresource {
-            "status" => reset_fields::metadata_and_spec(),
-            _ => reset_fields::usual(resource, subresource),
-        }
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for CustomResourceDefinitions {
+    fn name_rule(&self) -> NameRule {
+        NameRule::PluralAndGroup
     }
 
     fn defaults(&self, object: &mut Object) {
@@ -82,11 +89,6 @@ impl Strategy for CustomResourceDefinitions {
         remember_storage_version(object);
     }
 
-    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
-        copy_field(new, old, "status");
-        remember_storage_version(new);
-    }
-
     fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         check(object, None, errors);
@@ -95,6 +97,17 @@ impl Strategy for CustomResourceDefinitions {
                           spec.versions[*].schema instead";
             errors.invalid(&Path::root("spec").field("preserveUnknownFields"), true, detail);
         }
+    }
+
+    fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
+        schema::warnings(&new["spec"])
+    }
+}
+
+impl UpdateStrategy for CustomResourceDefinitions {
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "status");
+        remember_storage_version(new);
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -110,11 +123,9 @@ impl Strategy for CustomResourceDefinitions {
             errors.invalid(&Path::root("spec").field("preserveUnknownFields"), true, detail);
         }
     }
+}
 
-    fn begin_delete(&self, object: &mut Object, env: &Env) {
-        deletion::begin_delete(object, env.now);
-    }
-
+impl StatusStrategy for CustomResourceDefinitions {
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         stored_versions(new, errors);
@@ -124,19 +135,30 @@ impl Strategy for CustomResourceDefinitions {
             errors,
         );
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
+impl DeleteStrategy for CustomResourceDefinitions {
+    fn begin_delete(&self, object: &mut Object, env: &Env) {
+        deletion::begin_delete(object, env.now);
     }
+}
 
+impl TableConvertor for CustomResourceDefinitions {
     fn columns(&self) -> &'static [Column] {
         DEFAULT_COLUMNS
     }
+}
 
-    fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
-        schema::warnings(&new["spec"])
+impl ResetFieldsStrategy for CustomResourceDefinitions {
+    fn reset_fields(&self, resource: &Resource, subresource: &str) -> &'static FieldSet<'static> {
+        match subresource {
+            "status" => reset_fields::metadata_and_spec(),
+            _ => reset_fields::usual(resource, subresource),
+        }
     }
 }
+
+crate::usual!(CustomResourceDefinitions: TransactionStrategy, SelectableFields);
 
 /// All that holds for a definition, new or (with what it was) updated.
 fn check(object: &Object, old: Option<&Object>, errors: &mut Errors) {

@@ -5,11 +5,13 @@ use crate::Facts;
 
 pub struct ControllerRevisions;
 
-impl Strategy for ControllerRevisions {
+impl ResourceFacts for ControllerRevisions {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
+}
 
+impl CreateStrategy for ControllerRevisions {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
     }
@@ -21,7 +23,9 @@ impl Strategy for ControllerRevisions {
             errors.required(&Path::root("data"), "data is mandatory");
         }
     }
+}
 
+impl UpdateStrategy for ControllerRevisions {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         rules::immutable(new, old, &["data"], &mut Errors(errors));
     }
@@ -29,7 +33,9 @@ impl Strategy for ControllerRevisions {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+}
 
+impl TableConvertor for ControllerRevisions {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -56,3 +62,5 @@ impl Strategy for ControllerRevisions {
         ]
     }
 }
+
+crate::usual!(ControllerRevisions: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);

@@ -32,11 +32,17 @@ const COLUMNS: &[Column] = &[
     table::WIDE_SELECTOR,
 ];
 
-impl Strategy for DaemonSets {
+impl ResourceFacts for DaemonSets {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
 
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for DaemonSets {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         workloads::warnings(new, old, workloads::TEMPLATE)
     }
@@ -71,14 +77,6 @@ impl Strategy for DaemonSets {
         set_template_generation(object, 1);
     }
 
-    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
-        copy_field(new, old, "status");
-        let changed = at(new, workloads::TEMPLATE) != at(old, workloads::TEMPLATE);
-        let before = at(old, "metadata.annotations").get(TEMPLATE_GENERATION).and_then(Value::as_str);
-        let before: i64 = before.and_then(|text| text.parse().ok()).unwrap_or(1);
-        set_template_generation(new, before.saturating_add(i64::from(changed)));
-    }
-
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
@@ -105,21 +103,31 @@ impl Strategy for DaemonSets {
             }
         }
     }
+}
+
+impl UpdateStrategy for DaemonSets {
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "status");
+        let changed = at(new, workloads::TEMPLATE) != at(old, workloads::TEMPLATE);
+        let before = at(old, "metadata.annotations").get(TEMPLATE_GENERATION).and_then(Value::as_str);
+        let before: i64 = before.and_then(|text| text.parse().ok()).unwrap_or(1);
+        set_template_generation(new, before.saturating_add(i64::from(changed)));
+    }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         rules::immutable(new, old, &["spec.selector"], &mut Errors(errors));
     }
+}
 
+impl StatusStrategy for DaemonSets {
     fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         workloads::counts(new, &COUNTS, &[], errors);
         workloads::collisions(new, old, errors);
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
+impl TableConvertor for DaemonSets {
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
@@ -142,6 +150,8 @@ impl Strategy for DaemonSets {
         ]
     }
 }
+
+crate::usual!(DaemonSets: DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 fn set_template_generation(object: &mut Object, generation: i64) {
     if let Some(annotations) = object_at(object, "metadata.annotations") {

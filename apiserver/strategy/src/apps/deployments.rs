@@ -17,18 +17,17 @@ const COLUMNS: &[Column] = &[
     table::WIDE_SELECTOR,
 ];
 
-impl Strategy for Deployments {
+impl ResourceFacts for Deployments {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
 
-    fn reset_fields(&self, resource: &Resource, subresource: &str) -> &'static FieldSet<'static> {
-        match subresource {
-            "status" => reset_fields::deployment_status(),
-            _ => reset_fields::usual(resource, subresource),
-        }
+    fn has_status(&self) -> bool {
+        true
     }
+}
 
+impl CreateStrategy for Deployments {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         workloads::named_warnings(new, old, workloads::TEMPLATE)
     }
@@ -53,14 +52,6 @@ impl Strategy for Deployments {
         set(object, "status", json!({}));
     }
 
-    /// A status brings annotations along (the controller's revision), but no labels.
-    fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
-        copy_field(new, old, "spec");
-        let labels = at(old, "metadata.labels").clone();
-        let Some(metadata) = at_mut(new, "metadata") else { return };
-        if labels.is_null() { drop(remove(metadata, "labels")) } else { set(metadata, "labels", labels) }
-    }
-
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
@@ -77,9 +68,27 @@ impl Strategy for Deployments {
             errors.invalid(&here, seconds, "must be greater than minReadySeconds");
         }
     }
+}
 
+impl UpdateStrategy for Deployments {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         rules::immutable(new, old, &["spec.selector"], &mut Errors(errors));
+    }
+
+    /// Annotations count too: the controller copies them to the ReplicaSets.
+    fn changes_generation(&self, new: &Object, old: &Object) -> bool {
+        let annotations = |object| at(object, "metadata.annotations");
+        new.get("spec") != old.get("spec") || annotations(new) != annotations(old)
+    }
+}
+
+impl StatusStrategy for Deployments {
+    /// A status brings annotations along (the controller's revision), but no labels.
+    fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "spec");
+        let labels = at(old, "metadata.labels").clone();
+        let Some(metadata) = at_mut(new, "metadata") else { return };
+        if labels.is_null() { drop(remove(metadata, "labels")) } else { set(metadata, "labels", labels) }
     }
 
     fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -92,17 +101,9 @@ impl Strategy for Deployments {
         );
         workloads::collisions(new, old, errors);
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
-    /// Annotations count too: the controller copies them to the ReplicaSets.
-    fn changes_generation(&self, new: &Object, old: &Object) -> bool {
-        let annotations = |object| at(object, "metadata.annotations");
-        new.get("spec") != old.get("spec") || annotations(new) != annotations(old)
-    }
-
+impl TableConvertor for Deployments {
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
@@ -122,6 +123,17 @@ impl Strategy for Deployments {
         ]
     }
 }
+
+impl ResetFieldsStrategy for Deployments {
+    fn reset_fields(&self, resource: &Resource, subresource: &str) -> &'static FieldSet<'static> {
+        match subresource {
+            "status" => reset_fields::deployment_status(),
+            _ => reset_fields::usual(resource, subresource),
+        }
+    }
+}
+
+crate::usual!(Deployments: DeleteStrategy, TransactionStrategy, SelectableFields);
 
 fn strategy(strategy: &Value, path: &Path, errors: &mut Errors) {
     let rolling = path.field("rollingUpdate");

@@ -14,7 +14,10 @@ pub use deployments::Deployments;
 pub use replicasets::ReplicaSets;
 pub use statefulsets::StatefulSets;
 
-use super::{Column, Env, Strategy, copy_field, rules, table, value::*, workloads};
+use super::{
+    Column, CreateStrategy, Env, ResetFieldsStrategy, ResourceFacts, SelectableFields, StatusStrategy,
+    TableConvertor, UpdateStrategy, copy_field, rules, table, value::*, workloads,
+};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -5,15 +5,17 @@ use crate::{Facts, FieldLabels};
 
 pub struct ReplicaSets;
 
-impl Strategy for ReplicaSets {
+impl ResourceFacts for ReplicaSets {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
 
-    fn field_labels(&self, _group: &str) -> FieldLabels {
-        FieldLabels { names: &["status.replicas"], ..FieldLabels::VERSIONED }
+    fn has_status(&self) -> bool {
+        true
     }
+}
 
+impl CreateStrategy for ReplicaSets {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         workloads::named_warnings(new, old, workloads::TEMPLATE)
     }
@@ -37,20 +39,22 @@ impl Strategy for ReplicaSets {
             workloads::long_running_template(template, "ReplicaSet", &path, errors);
         }
     }
+}
 
+impl UpdateStrategy for ReplicaSets {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         rules::immutable(new, old, &["spec.selector"], &mut Errors(errors));
     }
+}
 
+impl StatusStrategy for ReplicaSets {
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
         workloads::counts(new, &["replicas"], &parts, &mut Errors(errors));
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
+impl TableConvertor for ReplicaSets {
     fn columns(&self) -> &'static [Column] {
         workloads::REPLICA_COLUMNS
     }
@@ -58,8 +62,16 @@ impl Strategy for ReplicaSets {
     fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
         workloads::replica_row(object, now, table::selector(at(object, "spec.selector")))
     }
+}
+
+impl SelectableFields for ReplicaSets {
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["status.replicas"], ..FieldLabels::VERSIONED }
+    }
 
     fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
         vec![("status.replicas", workloads::count(object, "status.replicas").to_string())]
     }
 }
+
+crate::usual!(ReplicaSets: DeleteStrategy, TransactionStrategy, ResetFieldsStrategy);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::Facts;
 use crate::pods::warnings::{Notes, fraction};
+use coracle_api::meta::NameRule;
 
 pub struct StatefulSets;
 
@@ -19,9 +20,19 @@ const MUTABLE: &[&str] = &[
     "minReadySeconds",
 ];
 
-impl Strategy for StatefulSets {
+impl ResourceFacts for StatefulSets {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for StatefulSets {
+    fn name_rule(&self) -> NameRule {
+        NameRule::Dns1123Label
     }
 
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
@@ -73,15 +84,17 @@ impl Strategy for StatefulSets {
         remove(object, MAX_UNAVAILABLE);
     }
 
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        check(object, true, &mut Errors(errors));
+    }
+}
+
+impl UpdateStrategy for StatefulSets {
     fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
         copy_field(new, old, "status");
         if !has(old, MAX_UNAVAILABLE) {
             remove(new, MAX_UNAVAILABLE);
         }
-    }
-
-    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        check(object, true, &mut Errors(errors));
     }
 
     fn validate_changed(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -98,18 +111,18 @@ impl Strategy for StatefulSets {
             Errors(errors).forbidden(&Path::root("spec"), detail);
         }
     }
+}
 
+impl StatusStrategy for StatefulSets {
     fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let parts = ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
         workloads::counts(new, &["replicas"], &parts, errors);
         workloads::collisions(new, old, errors);
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
+impl TableConvertor for StatefulSets {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -129,6 +142,8 @@ impl Strategy for StatefulSets {
         vec![name(object).into(), ready.into(), table::age(object, now), containers, images]
     }
 }
+
+crate::usual!(StatefulSets: DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 /// What the pods and claims are made of is judged only of a new one: older ones may have any, and must stay changeable.
 fn check(object: &Object, is_new: bool, errors: &mut Errors) {
@@ -168,7 +183,7 @@ fn template(spec: &Value, is_new: bool, readable: bool, path: &Path, errors: &mu
     workloads::runs_on(template, "StatefulSet", &here, errors);
     for (i, claim) in list_at(spec, "volumeClaimTemplates").iter().enumerate().filter(|_| is_new) {
         let here = path.field("volumeClaimTemplates").index(i).field("spec");
-        crate::claims::spec(at(claim, "spec"), &here, errors);
+        crate::claim_spec::spec(at(claim, "spec"), &here, errors);
     }
 }
 

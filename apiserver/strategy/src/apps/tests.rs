@@ -1,4 +1,5 @@
 use super::*;
+use crate::Strategy;
 use crate::testing::{self, World, status_errors};
 
 fn object(strategy: &dyn Strategy, patch: &Value) -> Object {

@@ -23,11 +23,17 @@ const COLUMNS: &[Column] = &[
     table::WIDE_SELECTOR,
 ];
 
-impl Strategy for CronJobs {
+impl ResourceFacts for CronJobs {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
 
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for CronJobs {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         workloads::named_warnings(new, old, "spec.jobTemplate.spec.template")
     }
@@ -44,10 +50,6 @@ impl Strategy for CronJobs {
 
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         set(object, "status", json!({}));
-    }
-
-    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
-        copy_field(new, old, "status");
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -81,6 +83,12 @@ impl Strategy for CronJobs {
             errors.invalid(&here, name(object), &detail);
         }
     }
+}
+
+impl UpdateStrategy for CronJobs {
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "status");
+    }
 
     /// What was accepted before a rule came stays.
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -90,11 +98,9 @@ impl Strategy for CronJobs {
             zone(&new["spec"], &path.field("timeZone"), errors);
         }
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
+impl TableConvertor for CronJobs {
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
@@ -124,6 +130,8 @@ impl Strategy for CronJobs {
         ]
     }
 }
+
+crate::usual!(CronJobs: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 /// `zoned`: whether the schedule may name a time zone itself, as some of old do.
 fn schedule(spec: &Value, zoned: bool, path: &Path, errors: &mut Errors) {

@@ -22,15 +22,17 @@ const COLUMNS: &[Column] = &[
     table::WIDE_SELECTOR,
 ];
 
-impl Strategy for Jobs {
+impl ResourceFacts for Jobs {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
 
-    fn field_labels(&self, _group: &str) -> FieldLabels {
-        FieldLabels { names: &["status.successful"], refusal: Refusal::Job, ..FieldLabels::CORE }
+    fn has_status(&self) -> bool {
+        true
     }
+}
 
+impl CreateStrategy for Jobs {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         let mut found = workloads::named_warnings(new, old, workloads::TEMPLATE);
         let more = |field: &str, limit| i64_at(&new["spec"], field).is_some_and(|count| count > limit);
@@ -91,7 +93,9 @@ impl Strategy for Jobs {
             hostname(name(object), completions - 1, errors);
         }
     }
+}
 
+impl UpdateStrategy for Jobs {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let completions = at(new, "spec.completions");
@@ -116,15 +120,15 @@ impl Strategy for Jobs {
         ];
         rules::immutable(new, old, &fields, errors);
     }
+}
 
+impl StatusStrategy for Jobs {
     fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         status::update(new, old, &mut Errors(errors));
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
+impl TableConvertor for Jobs {
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
@@ -142,11 +146,19 @@ impl Strategy for Jobs {
             table::selector(at(object, "spec.selector")).into(),
         ]
     }
+}
+
+impl SelectableFields for Jobs {
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["status.successful"], refusal: Refusal::Job, ..FieldLabels::CORE }
+    }
 
     fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
         vec![("status.successful", workloads::count(object, "status.succeeded").to_string())]
     }
 }
+
+crate::usual!(Jobs: DeleteStrategy, TransactionStrategy, ResetFieldsStrategy);
 
 /// Where the pods of a suspended Job may run and what they ask for is open until it has begun, and again whenever none of
 /// them is left (KEP-2926, KEP-5440).

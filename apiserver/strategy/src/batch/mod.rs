@@ -10,7 +10,10 @@ mod tests;
 pub use cronjobs::CronJobs;
 pub use jobs::Jobs;
 
-use super::{Column, Env, Strategy, conditions, copy_field, human, rules, table, value::*, workloads};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, SelectableFields, StatusStrategy, TableConvertor,
+    UpdateStrategy, conditions, copy_field, human, rules, table, value::*, workloads,
+};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};

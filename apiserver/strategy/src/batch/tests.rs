@@ -1,4 +1,5 @@
 use super::*;
+use crate::Strategy;
 use crate::testing::{self, World, status_errors, update_errors};
 
 fn template() -> Value {

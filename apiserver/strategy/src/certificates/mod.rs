@@ -9,8 +9,12 @@ mod tests;
 mod validate;
 
 use super::value::*;
-use super::{Column, Env, Strategy, copy_field};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, SelectableFields, StatusStrategy, TableConvertor,
+    UpdateStrategy, copy_field,
+};
 use crate::{Facts, FieldLabels};
+use coracle_api::meta::NameRule;
 use coracle_api::{FieldError, Object, UserInfo};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -18,13 +22,19 @@ use validate::Allowed;
 
 pub struct CertificateSigningRequests;
 
-impl Strategy for CertificateSigningRequests {
+impl ResourceFacts for CertificateSigningRequests {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
 
-    fn field_labels(&self, _group: &str) -> FieldLabels {
-        FieldLabels { names: &["spec.signerName"], ..FieldLabels::CORE }
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for CertificateSigningRequests {
+    fn name_rule(&self) -> NameRule {
+        NameRule::Any
     }
 
     /// Who asks is what the server knows of them, whatever the request says; nobody brings an approval along.
@@ -36,11 +46,28 @@ impl Strategy for CertificateSigningRequests {
         remove(object, "metadata.generation");
     }
 
+    fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        validate::request(object, &Allowed::default(), &mut Errors(errors));
+        validate::signature(object, &mut Errors(errors));
+    }
+}
+
+impl UpdateStrategy for CertificateSigningRequests {
     fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
         copy_field(new, old, "spec");
         copy_field(new, old, "status");
     }
 
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        validate::update(new, old, Allowed::as_in(old), &mut Errors(errors));
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+}
+
+impl StatusStrategy for CertificateSigningRequests {
     /// Approval is not a matter of the status, so its conditions stay what they are.
     fn prepare_status_update(&self, new: &mut Object, old: &Object, env: &Env) {
         copy_field(new, old, "spec");
@@ -63,15 +90,6 @@ impl Strategy for CertificateSigningRequests {
         conditions::stamp(new, old, env.now);
     }
 
-    fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        validate::request(object, &Allowed::default(), &mut Errors(errors));
-        validate::signature(object, &mut Errors(errors));
-    }
-
-    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        validate::update(new, old, Allowed::as_in(old), &mut Errors(errors));
-    }
-
     fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let allowed = Allowed { certificate: true, ..Allowed::as_in(old) };
         validate::update(new, old, allowed, &mut Errors(errors));
@@ -81,15 +99,9 @@ impl Strategy for CertificateSigningRequests {
         let allowed = Allowed { approval: true, ..Allowed::as_in(old) };
         validate::update(new, old, allowed, &mut Errors(errors));
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
-    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
-        false
-    }
-
+impl TableConvertor for CertificateSigningRequests {
     fn columns(&self) -> &'static [Column] {
         table::COLUMNS
     }
@@ -97,11 +109,19 @@ impl Strategy for CertificateSigningRequests {
     fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
         table::row(object, now)
     }
+}
+
+impl SelectableFields for CertificateSigningRequests {
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["spec.signerName"], ..FieldLabels::CORE }
+    }
 
     fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
         vec![("spec.signerName", str_at(object, "spec.signerName").to_owned())]
     }
 }
+
+crate::usual!(CertificateSigningRequests: DeleteStrategy, TransactionStrategy, ResetFieldsStrategy);
 
 fn requester(spec: &mut Value, user: &UserInfo) {
     for field in ["username", "uid", "groups", "extra"] {

@@ -2,7 +2,7 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions>
 
 use super::environment::{Declared, Typing};
-use super::evaluate::{Expression, Run};
+use super::evaluate::{Expression, ExpressionError, OutOfBudget, Run};
 use super::variables::Composed;
 use super::{Input, MATCH_CONDITIONS_BUDGET};
 use coracle_cel::{Type, Value};
@@ -20,6 +20,29 @@ pub enum Matched {
     Yes,
     /// The condition of this name is false: the webhook or policy is not asked.
     No(String),
+}
+
+/// Why the conditions do not say whether they match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MatchError {
+    OutOfBudget(OutOfBudget),
+    /// Of each condition that has no value.
+    Expressions(Vec<ExpressionError>),
+}
+
+impl std::fmt::Display for MatchError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::OutOfBudget(spent) => spent.fmt(f),
+            Self::Expressions(errors) => match errors.as_slice() {
+                [one] => one.fmt(f),
+                many => {
+                    let texts: Vec<String> = many.iter().map(ToString::to_string).collect();
+                    write!(f, "[{}]", texts.join(", "))
+                }
+            },
+        }
+    }
 }
 
 impl MatchConditions {
@@ -56,17 +79,21 @@ impl MatchConditions {
     /// # Errors
     /// All errors of expressions, when none was false; the caller's failure policy says what that means: `Fail` refuses
     /// the request without a call, `Ignore` skips the webhook or policy.
-    pub fn matches(&self, input: &Input<'_>) -> Result<Matched, String> {
+    pub fn matches(&self, input: &Input<'_>) -> Result<Matched, MatchError> {
         self.matches_with(input, None)
     }
 
     /// # Errors
     /// As [`matches`](Self::matches).
-    pub fn matches_with(&self, input: &Input<'_>, composed: Option<&Composed>) -> Result<Matched, String> {
+    pub fn matches_with(
+        &self,
+        input: &Input<'_>,
+        composed: Option<&Composed>,
+    ) -> Result<Matched, MatchError> {
         let mut run = Run::new(input, composed, MATCH_CONDITIONS_BUDGET);
         let mut values = Vec::with_capacity(self.conditions.len());
         for (name, expression) in &self.conditions {
-            values.push((name, run.eval(expression).map_err(|spent| spent.to_string())?));
+            values.push((name, run.eval(expression).map_err(MatchError::OutOfBudget)?));
         }
         let mut errors = Vec::new();
         for (name, value) in values {
@@ -76,10 +103,6 @@ impl MatchConditions {
                 Err(error) => errors.push(error),
             }
         }
-        match errors.as_slice() {
-            [] => Ok(Matched::Yes),
-            [one] => Err(one.clone()),
-            many => Err(format!("[{}]", many.join(", "))),
-        }
+        if errors.is_empty() { Ok(Matched::Yes) } else { Err(MatchError::Expressions(errors)) }
     }
 }

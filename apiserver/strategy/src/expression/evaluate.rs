@@ -73,19 +73,21 @@ fn runtime_name(of: &Type) -> String {
 }
 
 /// What one expression came to.
-pub type Outcome<'a> = Result<Value<'a>, String>;
+pub type Outcome<'a> = Result<Value<'a>, ExpressionError>;
 
-/// The budget is spent: nothing more runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure;
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(
-            "validation failed due to running out of cost budget, no further validation rules will be run",
-        )
-    }
+/// Why an expression has no value, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExpressionError {
+    #[error("compilation error: {0}")]
+    Compile(String),
+    #[error("expression '{expression}' resulted in error: {error}")]
+    Evaluate { expression: String, error: EvalError },
 }
+
+/// The budget of all expressions is spent: nothing more runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("validation failed due to running out of cost budget, no further validation rules will be run")]
+pub struct OutOfBudget;
 
 /// Expressions of one kind of one policy, one after the other: they share a budget and what `variables` are worth.
 pub struct Run<'a> {
@@ -101,11 +103,11 @@ impl<'a> Run<'a> {
     }
 
     /// # Errors
-    /// [`Failure`] when this expression was one too much.
-    pub fn eval(&mut self, expression: &'a Expression) -> Result<Outcome<'a>, Failure> {
+    /// [`OutOfBudget`] when this expression was one too much.
+    pub fn eval(&mut self, expression: &'a Expression) -> Result<Outcome<'a>, OutOfBudget> {
         let program = match &expression.program {
             Ok(program) => program,
-            Err(error) => return Ok(Err(format!("compilation error: {error}"))),
+            Err(error) => return Ok(Err(ExpressionError::Compile(error.clone()))),
         };
         let mut own = Budget::of(PER_CALL_LIMIT);
         let scope = Scope { input: self.input, memo: self.memo.as_ref() };
@@ -114,8 +116,9 @@ impl<'a> Run<'a> {
         metrics::global().cel_evaluated(began.elapsed());
         let composed = self.memo.as_ref().map_or(0, |memo| memo.take_cost());
         let spent = own.spent.min(PER_CALL_LIMIT).saturating_add(composed);
-        self.remaining = self.remaining.checked_sub(spent).ok_or(Failure)?;
-        Ok(outcome.map_err(|error| format!("expression '{}' resulted in error: {error}", expression.source)))
+        self.remaining = self.remaining.checked_sub(spent).ok_or(OutOfBudget)?;
+        let expression = || expression.source.clone();
+        Ok(outcome.map_err(|error| ExpressionError::Evaluate { expression: expression(), error }))
     }
 }
 

@@ -16,9 +16,9 @@ mod variables;
 mod tests;
 
 pub use authorizer::Asker;
-pub use conditions::{MatchConditions, Matched};
+pub use conditions::{MatchConditions, MatchError, Matched};
 pub use environment::{Declared, Typing, environment};
-pub use evaluate::{Expression, Failure, Outcome, Run};
+pub use evaluate::{Expression, ExpressionError, OutOfBudget, Outcome, Run};
 pub use request::{RequestFacts, namespace_object};
 pub use types::{json_patches, structure};
 pub use variables::Composed;

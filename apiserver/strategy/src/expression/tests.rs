@@ -23,6 +23,7 @@ fn request() -> Value {
     facts.to_json()
 }
 
+/// What they say, or the error's words.
 fn matches(conditions: &[&str]) -> Result<Matched, String> {
     let list: Vec<Value> = conditions
         .iter()
@@ -38,7 +39,7 @@ fn matches(conditions: &[&str]) -> Result<Matched, String> {
         namespace: None,
         authorizer: None,
     };
-    MatchConditions::compile(&json!(list)).matches(&input)
+    MatchConditions::compile(&json!(list)).matches(&input).map_err(|error| error.to_string())
 }
 
 #[test]

@@ -125,9 +125,7 @@ impl<'a> Memo<'a> {
         let scope = Scope { input: self.input, memo: shared.as_ref() };
         let outcome = program.eval(&scope, &mut own);
         self.cost.fetch_add(own.spent.min(PER_CALL_LIMIT), Ordering::Relaxed);
-        outcome.map_err(|error| {
-            EvalError::Message(format!("composited variable \"{name}\" fails to evaluate: {error}"))
-        })
+        outcome.map_err(|error| EvalError::Variable { name: name.to_owned(), error: Box::new(error) })
     }
 }
 

@@ -1,7 +1,9 @@
 //! PriorityLevelConfigurations.
 
 use super::super::value::*;
-use super::super::{Column, Env, Strategy, rules, table};
+use super::super::{
+    Column, CreateStrategy, Env, ResourceFacts, StatusStrategy, TableConvertor, rules, table,
+};
 use super::defaults;
 use super::entropy::{MAX_ENTROPY_BITS, entropy_bits};
 use crate::Facts;
@@ -17,11 +19,17 @@ const EXEMPT: &str = "exempt";
 /// Only conversion from an older version may set it, and takes it away again.
 const ZERO_SHARES: &str = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares";
 
-impl Strategy for PriorityLevelConfigurations {
+impl ResourceFacts for PriorityLevelConfigurations {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
 
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for PriorityLevelConfigurations {
     fn defaults(&self, object: &mut Object) {
         let Some(spec) = at_mut(object, "spec") else { return };
         if let Some(exempt) = at_mut(spec, EXEMPT) {
@@ -59,15 +67,15 @@ impl Strategy for PriorityLevelConfigurations {
         mandatory(object, &path, errors);
         super::status(object, errors);
     }
+}
 
+impl StatusStrategy for PriorityLevelConfigurations {
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         super::status(new, &mut Errors(errors));
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
+impl TableConvertor for PriorityLevelConfigurations {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -99,6 +107,8 @@ impl Strategy for PriorityLevelConfigurations {
         ]
     }
 }
+
+crate::usual!(PriorityLevelConfigurations: UpdateStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 /// What the server relies on cannot be changed, but for what the exempt level lends.
 fn mandatory(object: &Object, path: &Path, errors: &mut Errors) {

@@ -1,7 +1,9 @@
 //! FlowSchemas.
 
 use super::super::value::*;
-use super::super::{Column, Env, Strategy, rules as common, table};
+use super::super::{
+    Column, CreateStrategy, Env, ResourceFacts, StatusStrategy, TableConvertor, rules as common, table,
+};
 use super::defaults;
 use super::rules;
 use crate::Facts;
@@ -14,11 +16,17 @@ pub struct FlowSchemas;
 const DEFAULT_PRECEDENCE: i64 = 1000;
 const LAST_PRECEDENCE: i64 = 10_000;
 
-impl Strategy for FlowSchemas {
+impl ResourceFacts for FlowSchemas {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
 
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for FlowSchemas {
     fn defaults(&self, object: &mut Object) {
         if let Some(spec) = at_mut(object, "spec") {
             default_number(spec, "matchingPrecedence", DEFAULT_PRECEDENCE);
@@ -51,15 +59,15 @@ impl Strategy for FlowSchemas {
         mandatory(object, &path, errors);
         super::status(object, errors);
     }
+}
 
+impl StatusStrategy for FlowSchemas {
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         super::status(new, &mut Errors(errors));
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
+impl TableConvertor for FlowSchemas {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -87,6 +95,8 @@ impl Strategy for FlowSchemas {
         ]
     }
 }
+
+crate::usual!(FlowSchemas: UpdateStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 fn mandatory(object: &Object, path: &Path, errors: &mut Errors) {
     let name = name(object);

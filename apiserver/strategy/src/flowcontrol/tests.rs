@@ -1,9 +1,9 @@
 //! Defaults, validation and tables of both kinds.
 
-use super::super::Strategy;
 use super::super::testing::World;
 use super::defaults;
 use super::*;
+use crate::{CreateStrategy, Strategy, TableConvertor};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

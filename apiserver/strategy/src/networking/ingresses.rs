@@ -10,11 +10,17 @@ pub struct IngressClasses;
 const OLD_CLASS: &str = "kubernetes.io/ingress.class";
 const CONTROLLER_MAX_BYTES: usize = 250;
 
-impl Strategy for Ingresses {
+impl ResourceFacts for Ingresses {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
 
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for Ingresses {
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
         if old.is_some() || at(new, "metadata.annotations").get(OLD_CLASS).is_none() {
             return Vec::new();
@@ -70,16 +76,16 @@ impl Strategy for Ingresses {
             );
         }
     }
+}
 
+impl StatusStrategy for Ingresses {
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let path = Path::root("status").field("loadBalancer");
         rules::load_balancer(at(new, "status.loadBalancer"), false, &path, &mut Errors(errors));
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
+impl TableConvertor for Ingresses {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -106,6 +112,8 @@ impl Strategy for Ingresses {
         ]
     }
 }
+
+crate::usual!(Ingresses: UpdateStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 /// Three hosts at most; upstream says of all rules behind them that there are more, with a host or not.
 fn hosts(ingress: &Object) -> String {
@@ -227,11 +235,13 @@ fn backend(backend: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-impl Strategy for IngressClasses {
+impl ResourceFacts for IngressClasses {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
+}
 
+impl CreateStrategy for IngressClasses {
     fn defaults(&self, object: &mut Object) {
         if let Some(parameters) = at_mut(object, "spec.parameters") {
             default(parameters, "scope", "Cluster");
@@ -265,11 +275,15 @@ impl Strategy for IngressClasses {
             parameters(at(object, "spec.parameters"), &Path::root("spec").field("parameters"), errors);
         }
     }
+}
 
+impl UpdateStrategy for IngressClasses {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         rules::immutable(new, old, &["spec.controller"], &mut Errors(errors));
     }
+}
 
+impl TableConvertor for IngressClasses {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -299,3 +313,5 @@ impl Strategy for IngressClasses {
         ]
     }
 }
+
+crate::usual!(IngressClasses: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);

@@ -2,14 +2,22 @@
 
 use super::*;
 use crate::Facts;
+use coracle_api::meta::NameRule;
 use std::net::IpAddr;
 
 pub struct IpAddresses;
 pub struct ServiceCidrs;
 
-impl Strategy for IpAddresses {
+impl ResourceFacts for IpAddresses {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
+    }
+}
+
+impl CreateStrategy for IpAddresses {
+    /// An address: those of IPv6 have colons. Whether it is one is judged with the spec.
+    fn name_rule(&self) -> NameRule {
+        NameRule::PathSegment
     }
 
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
@@ -40,7 +48,9 @@ impl Strategy for IpAddresses {
             rules::path_segment(&namespace_of(parent), &path.field("namespace"), errors);
         }
     }
+}
 
+impl UpdateStrategy for IpAddresses {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         rules::immutable(new, old, &["spec.parentRef"], &mut Errors(errors));
     }
@@ -48,7 +58,9 @@ impl Strategy for IpAddresses {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+}
 
+impl TableConvertor for IpAddresses {
     fn columns(&self) -> &'static [Column] {
         const { &[table::NAME, table::string("ParentRef", "Who has the address")] }
     }
@@ -63,15 +75,23 @@ impl Strategy for IpAddresses {
     }
 }
 
+crate::usual!(IpAddresses: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
+
 fn namespace_of(reference: &Value) -> String {
     str_at(reference, "namespace").to_owned()
 }
 
-impl Strategy for ServiceCidrs {
+impl ResourceFacts for ServiceCidrs {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
 
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for ServiceCidrs {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
         set(object, "status", json!({}));
@@ -99,7 +119,9 @@ impl Strategy for ServiceCidrs {
             errors.invalid(&path, cidrs.clone(), detail);
         }
     }
+}
 
+impl UpdateStrategy for ServiceCidrs {
     /// A second family may be added, nothing else may change.
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let path = Path::root("spec").field("cidrs");
@@ -113,14 +135,12 @@ impl Strategy for ServiceCidrs {
         }
     }
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+}
 
+impl TableConvertor for ServiceCidrs {
     fn columns(&self) -> &'static [Column] {
         const { &[table::NAME, table::string("CIDRs", "Ranges of addresses"), table::AGE] }
     }
@@ -130,3 +150,5 @@ impl Strategy for ServiceCidrs {
         vec![name(object).into(), cidrs.join(",").into(), table::age(object, now)]
     }
 }
+
+crate::usual!(ServiceCidrs: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);

@@ -10,7 +10,10 @@ pub use ingresses::{IngressClasses, Ingresses};
 pub use ipaddresses::{IpAddresses, ServiceCidrs};
 pub use networkpolicies::NetworkPolicies;
 
-use super::{Column, Env, Strategy, rules, table, value::*};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, StatusStrategy, TableConvertor, UpdateStrategy, rules, table,
+    value::*,
+};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};

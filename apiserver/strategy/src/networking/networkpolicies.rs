@@ -6,11 +6,13 @@ use ipnet::IpNet;
 
 pub struct NetworkPolicies;
 
-impl Strategy for NetworkPolicies {
+impl ResourceFacts for NetworkPolicies {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: true }
     }
+}
 
+impl CreateStrategy for NetworkPolicies {
     /// A policy is about incoming traffic, and about outgoing traffic where it has rules for it.
     fn defaults(&self, object: &mut Object) {
         let Some(spec) = object_at(object, "spec") else { return };
@@ -71,7 +73,9 @@ impl Strategy for NetworkPolicies {
             }
         }
     }
+}
 
+impl TableConvertor for NetworkPolicies {
     fn columns(&self) -> &'static [Column] {
         const { &[table::NAME, table::string("Pod-Selector", "Pods that the policy is about"), table::AGE] }
     }
@@ -81,6 +85,8 @@ impl Strategy for NetworkPolicies {
         vec![name(object).into(), selector.into(), table::age(object, now)]
     }
 }
+
+crate::usual!(NetworkPolicies: UpdateStrategy, StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 fn port(port: &Value, path: &Path, errors: &mut Errors) {
     let protocol = str_at(port, "protocol");

@@ -68,16 +68,30 @@ fn container(container: &mut Value) {
         if let Some(field) = at_mut(env, "valueFrom.fieldRef") {
             default_str(field, "apiVersion", "v1");
         }
+        if let Some(file) = at_mut(env, "valueFrom.fileKeyRef") {
+            default(file, "optional", false);
+        }
     }
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(found) = at_mut(container, name) {
             probe(found);
         }
     }
+    drop_stop_signal(container);
     for hook in ["lifecycle.postStart.httpGet", "lifecycle.preStop.httpGet"] {
         if let Some(action) = at_mut(container, hook) {
             http_get(action);
         }
+    }
+}
+
+/// Upstream's gate ContainerStopSignals is off, and no runtime could be told of it: the field is dropped, and with it a
+/// lifecycle that says nothing else (KEP-4960).
+fn drop_stop_signal(container: &mut Value) {
+    let Some(lifecycle) = at_mut(container, "lifecycle") else { return };
+    let dropped = remove(lifecycle, "stopSignal").is_some();
+    if dropped && lifecycle.as_object().is_some_and(serde_json::Map::is_empty) {
+        remove(container, "lifecycle");
     }
 }
 

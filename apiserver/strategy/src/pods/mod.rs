@@ -11,7 +11,10 @@ pub mod volume_defaults;
 pub mod warnings;
 
 use super::value::*;
-use super::{Column, Env, Strategy, copy_field};
+use super::{
+    Column, CreateStrategy, DeleteStrategy, Env, ResetFieldsStrategy, ResourceFacts, SelectableFields,
+    StatusStrategy, TableConvertor, UpdateStrategy, copy_field, rules,
+};
 use crate::{Facts, FieldLabels, FieldSet, reset_fields};
 use coracle_api::Resource;
 use coracle_api::pod::{is_terminal, qos_class};
@@ -24,37 +27,17 @@ pub struct Pods;
 /// Upstream's longest graceful deletion is what the pod asks for; a negative wish counts as this.
 const SHORTEST_GRACE_SECONDS: i64 = 1;
 
-impl Strategy for Pods {
+impl ResourceFacts for Pods {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: true, unconditional_update: true }
     }
 
-    fn reset_fields(&self, resource: &Resource, subresource: &str) -> &'static FieldSet<'static> {
-        match subresource {
-            "status" => reset_fields::pod_status(),
-            _ => reset_fields::usual(resource, subresource),
-        }
+    fn has_status(&self) -> bool {
+        true
     }
+}
 
-    fn field_labels(&self, _group: &str) -> FieldLabels {
-        FieldLabels {
-            names: &[
-                "spec.nodeName",
-                "spec.restartPolicy",
-                "spec.schedulerName",
-                "spec.serviceAccountName",
-                "spec.hostNetwork",
-                "status.phase",
-                "status.podIP",
-                "status.podIPs",
-                "status.nominatedNodeName",
-            ],
-            // Pods were once assigned to hosts.
-            renamed: &[("spec.host", "spec.nodeName")],
-            ..FieldLabels::CORE
-        }
-    }
-
+impl CreateStrategy for Pods {
     fn defaults(&self, object: &mut Object) {
         defaults::pod(object);
         // Of pods alone: a template may keep a negative one.
@@ -77,6 +60,34 @@ impl Strategy for Pods {
         label_keys::apply(object);
     }
 
+    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        let (path, errors) = (Path::root("spec"), &mut Errors(errors));
+        validate::pod_spec(&object["spec"], &path, errors);
+        validate::only_in_pods(object, &path, errors);
+    }
+
+    fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        if !list_at(object, "spec.ephemeralContainers").is_empty() {
+            let path = Path::root("spec").field("ephemeralContainers");
+            Errors(errors).forbidden(&path, "cannot be set on create");
+        }
+        let annotations = Path::root("metadata").field("annotations");
+        validate::annotations::all(object, &annotations, &mut Errors(errors));
+        validate::annotations::agree(object, &Path::root("spec"), &mut Errors(errors));
+        validate::gated(&object["spec"], &mut Errors(errors));
+    }
+
+    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
+        let Some(old) = old else {
+            let mut found = rules::name_warnings(new, "the Pod's hostname");
+            found.extend(warnings::of_pod(new, &Path::root("")));
+            return found;
+        };
+        if new["spec"] == old["spec"] { Vec::new() } else { warnings::of_pod(new, &Path::root("")) }
+    }
+}
+
+impl UpdateStrategy for Pods {
     /// Requests of the whole pod that it was made without, by a version that did not default them, stay away: no update
     /// may add them.
     fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
@@ -102,6 +113,20 @@ impl Strategy for Pods {
         new["spec"] != old["spec"] && asked(new) != asked(old)
     }
 
+    /// Most updates of pods are about their labels or finalizers.
+    fn validate_changed(&self, new: &Object, old: &Object, env: &Env, errors: &mut Vec<FieldError>) {
+        if new["spec"] != old["spec"] {
+            self.validate(new, env, errors);
+        }
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        validate::annotations::update(new, old, &mut Errors(errors));
+        validate::update::pod(new, old, &mut Errors(errors));
+    }
+}
+
+impl StatusStrategy for Pods {
     /// Keeps what the kubelet does not own: deletion, owners and the class.
     fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
         copy_field(new, old, "spec");
@@ -115,52 +140,12 @@ impl Strategy for Pods {
         }
     }
 
-    fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        let (path, errors) = (Path::root("spec"), &mut Errors(errors));
-        validate::pod_spec(&object["spec"], &path, errors);
-        validate::only_in_pods(object, &path, errors);
-    }
-
-    /// Most updates of pods are about their labels or finalizers.
-    fn validate_changed(&self, new: &Object, old: &Object, env: &Env, errors: &mut Vec<FieldError>) {
-        if new["spec"] != old["spec"] {
-            self.validate(new, env, errors);
-        }
-    }
-
-    fn validate_create(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        if !list_at(object, "spec.ephemeralContainers").is_empty() {
-            let path = Path::root("spec").field("ephemeralContainers");
-            Errors(errors).forbidden(&path, "cannot be set on create");
-        }
-        let annotations = Path::root("metadata").field("annotations");
-        validate::annotations::all(object, &annotations, &mut Errors(errors));
-        validate::annotations::agree(object, &Path::root("spec"), &mut Errors(errors));
-        validate::gated(&object["spec"], &mut Errors(errors));
-    }
-
-    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
-        let Some(old) = old else {
-            let mut found = super::workloads::name_warnings(new, "the Pod's hostname");
-            found.extend(warnings::of_pod(new, &Path::root("")));
-            return found;
-        };
-        if new["spec"] == old["spec"] { Vec::new() } else { warnings::of_pod(new, &Path::root("")) }
-    }
-
-    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        validate::annotations::update(new, old, &mut Errors(errors));
-        validate::update::pod(new, old, &mut Errors(errors));
-    }
-
     fn validate_status_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         validate::status::update(new, old, &mut Errors(errors));
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
+impl DeleteStrategy for Pods {
     /// Unscheduled and finished pods go at once: no kubelet has anything to stop.
     fn graceful_deletion(&self, object: &Object, asked_seconds: Option<i64>) -> Option<i64> {
         let finished = is_terminal(object);
@@ -170,7 +155,9 @@ impl Strategy for Pods {
         let seconds = asked_seconds.or(i64_at(object, "spec.terminationGracePeriodSeconds")).unwrap_or(0);
         Some(if seconds < 0 { SHORTEST_GRACE_SECONDS } else { seconds })
     }
+}
 
+impl TableConvertor for Pods {
     fn columns(&self) -> &'static [Column] {
         table::COLUMNS
     }
@@ -181,6 +168,27 @@ impl Strategy for Pods {
 
     fn row_conditions(&self, object: &Object) -> Vec<Value> {
         table::row_conditions(object)
+    }
+}
+
+impl SelectableFields for Pods {
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels {
+            names: &[
+                "spec.nodeName",
+                "spec.restartPolicy",
+                "spec.schedulerName",
+                "spec.serviceAccountName",
+                "spec.hostNetwork",
+                "status.phase",
+                "status.podIP",
+                "status.podIPs",
+                "status.nominatedNodeName",
+            ],
+            // Pods were once assigned to hosts.
+            renamed: &[("spec.host", "spec.nodeName")],
+            ..FieldLabels::CORE
+        }
     }
 
     fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
@@ -197,6 +205,17 @@ impl Strategy for Pods {
         ]
     }
 }
+
+impl ResetFieldsStrategy for Pods {
+    fn reset_fields(&self, resource: &Resource, subresource: &str) -> &'static FieldSet<'static> {
+        match subresource {
+            "status" => reset_fields::pod_status(),
+            _ => reset_fields::usual(resource, subresource),
+        }
+    }
+}
+
+crate::usual!(Pods: TransactionStrategy);
 
 /// `podIP` is the first of `podIPs`, and so for the host's: the one that was written gives the other.
 fn addresses(status: &mut Value) {

@@ -461,3 +461,74 @@ fn a_pod_that_was_made_without_its_own_requests_can_be_labelled() {
     let other = json!({ "spec": { "resources": { "requests": { "cpu": "500m" } } } });
     assert_eq!(updated(other), 1, "its own word is refused as ever");
 }
+
+#[test]
+fn a_stop_signal_is_dropped_as_its_gate_is_off() {
+    let kept = |lifecycle: Value| {
+        let container = json!({ "name": "c", "image": "i:1", "lifecycle": lifecycle });
+        let made = pod(&json!({ "spec": { "containers": [container] } }));
+        made["spec"]["containers"][0].get("lifecycle").cloned()
+    };
+    assert_eq!(kept(json!({ "stopSignal": "SIGUSR1" })), None);
+    let sleep = json!({ "preStop": { "sleep": { "seconds": 1 } } });
+    let mut both = sleep.clone();
+    both["stopSignal"] = json!("SIGUSR1");
+    assert_eq!(kept(both), Some(sleep));
+    assert_eq!(kept(json!({})), Some(json!({})));
+}
+
+#[test]
+fn variables_of_files_come_from_volumes_that_begin_empty() {
+    let with = |source: Value, expected: &[&str]| {
+        let mut reference = json!({ "volumeName": "v", "path": "a.env", "key": "A" });
+        testing::merge(&mut reference, &source);
+        let variable = json!({ "name": "A", "valueFrom": { "fileKeyRef": reference } });
+        let volumes =
+            json!([{ "name": "v", "emptyDir": {} }, { "name": "h", "hostPath": { "path": "/tmp" } }]);
+        let container = json!({ "name": "c", "image": "i:1", "env": [variable] });
+        let spec = json!({ "spec": { "volumes": volumes, "containers": [container] } });
+        let expected: Vec<String> = expected
+            .iter()
+            .map(|error| format!("spec.containers[0].env[0].valueFrom.fileKeyRef.{error}"))
+            .collect();
+        check(spec.clone(), &expected.iter().map(String::as_str).collect::<Vec<_>>());
+        pod(&spec)["spec"]["containers"][0]["env"][0]["valueFrom"]["fileKeyRef"]["optional"].clone()
+    };
+    assert_eq!(with(json!({}), &[]), false);
+    assert_eq!(with(json!({ "optional": true }), &[]), true);
+    with(json!({ "volumeName": "no" }), &["volumeName: Not found: \"no\""]);
+    let kind = "volumeName: Invalid value: \"h\": referenced volume must be of type emptyDir";
+    with(json!({ "volumeName": "h" }), &[kind]);
+    with(json!({ "path": "/a" }), &["path: Invalid value: \"/a\": must be a relative path"]);
+    with(json!({ "path": "a/../b" }), &["path: Invalid value: \"a/../b\": must not contain '..'"]);
+    with(json!({ "key": "" }), &["key: Required value"]);
+}
+
+#[test]
+fn what_has_ended_for_good_comes_back_only_with_all_others() {
+    let moved = |rules: Value| {
+        let source =
+            json!({ "name": "s", "image": "i:1", "restartPolicy": "Never", "restartPolicyRules": rules });
+        let spec =
+            json!({ "restartPolicy": "Never", "containers": [{ "name": "c", "image": "i:1" }, source] });
+        let with = |state: Value| {
+            let mut made = pod(&json!({ "spec": spec.clone() }));
+            made["status"] = json!({ "containerStatuses": [{ "name": "c", "state": state }] });
+            made
+        };
+        let (old, new) = (with(json!({ "terminated": { "exitCode": 1 } })), with(json!({ "running": {} })));
+        let mut errors = Vec::new();
+        Pods.validate_status_update(&new, &old, &World::default().env(), &mut errors);
+        errors.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let rule = |action: &str| {
+        let exit = json!({ "operator": "In", "values": [42] });
+        json!([{ "action": action, "exitCodes": exit }])
+    };
+    let once = moved(rule("Restart"));
+    assert!(
+        once.len() == 1 && once[0].contains("may not be transitioned to non-terminated state"),
+        "{once:?}"
+    );
+    assert_eq!(moved(rule("RestartAllContainers")), [""; 0]);
+}

@@ -13,11 +13,13 @@ pub struct ResourceClaimTemplates;
 const CONFIG_MAX: usize = 32;
 const NAME_AND_AGE: &[Column] = &[table::NAME, table::AGE];
 
-impl Strategy for DeviceClasses {
+impl ResourceFacts for DeviceClasses {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: true, unconditional_update: true }
     }
+}
 
+impl CreateStrategy for DeviceClasses {
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let (spec, path) = (&object["spec"], Path::root("spec"));
@@ -30,7 +32,9 @@ impl Strategy for DeviceClasses {
             errors.invalid(&here, extended, "must be a valid extended resource name");
         }
     }
+}
 
+impl TableConvertor for DeviceClasses {
     fn columns(&self) -> &'static [Column] {
         NAME_AND_AGE
     }
@@ -40,18 +44,19 @@ impl Strategy for DeviceClasses {
     }
 }
 
-impl Strategy for ResourceClaims {
+crate::usual!(DeviceClasses: UpdateStrategy, StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
+
+impl ResourceFacts for ResourceClaims {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: true, unconditional_update: true }
     }
 
-    fn reset_fields(&self, resource: &Resource, subresource: &str) -> &'static FieldSet<'static> {
-        match subresource {
-            "status" => reset_fields::metadata_and_spec(),
-            _ => reset_fields::usual(resource, subresource),
-        }
+    fn has_status(&self) -> bool {
+        true
     }
+}
 
+impl CreateStrategy for ResourceClaims {
     fn defaults(&self, object: &mut Object) {
         object_at(object, "spec").into_iter().for_each(requests::defaults);
     }
@@ -61,23 +66,31 @@ impl Strategy for ResourceClaims {
         set(object, "status", json!({}));
     }
 
-    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
-        copy_field(new, old, "status");
-    }
-
-    fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
-        copy_field(new, old, "spec");
-        status::drop_deallocated(new, old);
-    }
-
     fn validate_create(&self, object: &Object, env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         admin_access(object, requests::asks_for_admin_access(&object["spec"]), env, errors);
         requests::check(&object["spec"], &Path::root("spec"), errors);
     }
+}
+
+impl UpdateStrategy for ResourceClaims {
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "status");
+    }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         rules::immutable(new, old, &["spec"], &mut Errors(errors));
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+}
+
+impl StatusStrategy for ResourceClaims {
+    fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "spec");
+        status::drop_deallocated(new, old);
     }
 
     fn validate_status_update(&self, new: &Object, old: &Object, env: &Env, errors: &mut Vec<FieldError>) {
@@ -86,15 +99,9 @@ impl Strategy for ResourceClaims {
         admin_access(new, status::has_admin_access(new).filter(|_| granted.is_none()), env, errors);
         status::check(new, old, errors);
     }
+}
 
-    fn has_status(&self) -> bool {
-        true
-    }
-
-    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
-        false
-    }
-
+impl TableConvertor for ResourceClaims {
     fn columns(&self) -> &'static [Column] {
         const { &[table::NAME, table::string("State", "Whether devices are allocated and in use"), table::AGE] }
     }
@@ -113,11 +120,24 @@ impl Strategy for ResourceClaims {
     }
 }
 
-impl Strategy for ResourceClaimTemplates {
+impl ResetFieldsStrategy for ResourceClaims {
+    fn reset_fields(&self, resource: &Resource, subresource: &str) -> &'static FieldSet<'static> {
+        match subresource {
+            "status" => reset_fields::metadata_and_spec(),
+            _ => reset_fields::usual(resource, subresource),
+        }
+    }
+}
+
+crate::usual!(ResourceClaims: DeleteStrategy, TransactionStrategy, SelectableFields);
+
+impl ResourceFacts for ResourceClaimTemplates {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: true, unconditional_update: true }
     }
+}
 
+impl CreateStrategy for ResourceClaimTemplates {
     fn defaults(&self, object: &mut Object) {
         object_at(object, "spec.spec").into_iter().for_each(requests::defaults);
     }
@@ -134,7 +154,9 @@ impl Strategy for ResourceClaimTemplates {
         template_metadata(at(object, "spec.metadata"), &path.field("metadata"), errors);
         requests::check(at(object, "spec.spec"), &path.field("spec"), errors);
     }
+}
 
+impl UpdateStrategy for ResourceClaimTemplates {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         rules::immutable(new, old, &["spec"], &mut Errors(errors));
     }
@@ -142,7 +164,9 @@ impl Strategy for ResourceClaimTemplates {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+}
 
+impl TableConvertor for ResourceClaimTemplates {
     fn columns(&self) -> &'static [Column] {
         NAME_AND_AGE
     }
@@ -151,3 +175,5 @@ impl Strategy for ResourceClaimTemplates {
         vec![name(object).into(), table::age(object, now)]
     }
 }
+
+crate::usual!(ResourceClaimTemplates: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);

@@ -14,7 +14,10 @@ pub use slices::ResourceSlices;
 
 use super::pods::validate::sources::driver;
 use super::value::*;
-use super::{Column, Env, Strategy, conditions, copy_field, rules, table};
+use super::{
+    Column, CreateStrategy, Env, ResetFieldsStrategy, ResourceFacts, SelectableFields, StatusStrategy,
+    TableConvertor, UpdateStrategy, conditions, copy_field, rules, table,
+};
 use coracle_api::{FieldError, Object, validation};
 use coracle_cel::devices::Mistake;
 use jiff::Timestamp;

@@ -36,35 +36,20 @@ fn is_advanced(device: &Value) -> bool {
     !list_at(device, "taints").is_empty() || !list_at(device, "consumesCounters").is_empty()
 }
 
-impl Strategy for ResourceSlices {
+impl ResourceFacts for ResourceSlices {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: true, unconditional_update: true }
     }
+}
 
-    fn field_labels(&self, _group: &str) -> FieldLabels {
-        FieldLabels { names: &["spec.nodeName", "spec.driver"], ..FieldLabels::VERSIONED }
-    }
-
+impl CreateStrategy for ResourceSlices {
     fn prepare_create(&self, object: &mut Object, env: &Env) {
         drop_disabled(object);
         date_taints(object, env.now);
     }
 
-    fn prepare_update(&self, new: &mut Object, _old: &Object, env: &Env) {
-        drop_disabled(new);
-        date_taints(new, env.now);
-    }
-
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         check(object, None, &mut Errors(errors));
-    }
-
-    fn validate_changed(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        check(new, Some(old), &mut Errors(errors));
-    }
-
-    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        rules::immutable(new, old, &["spec.pool.name", "spec.driver", "spec.nodeName"], &mut Errors(errors));
     }
 
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
@@ -76,7 +61,24 @@ impl Strategy for ResourceSlices {
             )],
         }
     }
+}
 
+impl UpdateStrategy for ResourceSlices {
+    fn prepare_update(&self, new: &mut Object, _old: &Object, env: &Env) {
+        drop_disabled(new);
+        date_taints(new, env.now);
+    }
+
+    fn validate_changed(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        check(new, Some(old), &mut Errors(errors));
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        rules::immutable(new, old, &["spec.pool.name", "spec.driver", "spec.nodeName"], &mut Errors(errors));
+    }
+}
+
+impl TableConvertor for ResourceSlices {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -99,11 +101,19 @@ impl Strategy for ResourceSlices {
             table::age(object, now),
         ]
     }
+}
+
+impl SelectableFields for ResourceSlices {
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["spec.nodeName", "spec.driver"], ..FieldLabels::VERSIONED }
+    }
 
     fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
         ["spec.nodeName", "spec.driver"].map(|field| (field, str_at(object, field).to_owned())).into()
     }
 }
+
+crate::usual!(ResourceSlices: StatusStrategy, DeleteStrategy, TransactionStrategy, ResetFieldsStrategy);
 
 fn check(object: &Object, old: Option<&Object>, errors: &mut Errors) {
     let (spec, path) = (&object["spec"], Path::root("spec"));

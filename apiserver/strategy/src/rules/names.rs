@@ -141,3 +141,15 @@ pub fn int_or_name_port(value: &Value, path: &Path, errors: &mut Errors) {
         other => port(other.as_i64().unwrap_or(0), path, errors),
     }
 }
+
+/// Of the name of a new object that becomes (part of) a host's name: DNS has labels there, not domains.
+pub fn name_warnings(object: &Value, used: &str) -> Vec<String> {
+    let wrong = validation::dns1123_label(name(object));
+    if wrong.is_empty() {
+        return Vec::new();
+    }
+    let wrong = wrong.join(" ");
+    vec![format!(
+        "metadata.name: this is used in {used}, which can result in surprising behavior; a DNS label is recommended: [{wrong}]"
+    )]
+}

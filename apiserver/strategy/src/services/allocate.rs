@@ -25,12 +25,12 @@ struct Holding {
     ports: BTreeSet<i64>,
 }
 
-pub fn companions(
+pub fn transaction_ops(
     write: Write,
     object: &mut Object,
     old: Option<&Object>,
     env: &Env,
-) -> Result<Companions, ApiError> {
+) -> Result<TransactionOps, ApiError> {
     let before = match write {
         Write::Create => Holding::default(),
         Write::Update => old.map(holding).unwrap_or_default(),
@@ -70,8 +70,8 @@ fn holding(service: &Object) -> Holding {
 }
 
 /// Takes what `after` has and `before` has not, releases the rest.
-fn difference(service: &Object, before: &Holding, after: &Holding, env: &Env) -> Companions {
-    let mut result = Companions::default();
+fn difference(service: &Object, before: &Holding, after: &Holding, env: &Env) -> TransactionOps {
+    let mut result = TransactionOps::default();
     let mut take = |key: String, value: Bytes| {
         let key: std::sync::Arc<str> = key.into();
         result.guards.push(Guard { key: key.clone(), expect: None });

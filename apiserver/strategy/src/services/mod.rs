@@ -9,21 +9,31 @@ mod tests;
 mod validate;
 
 use super::value::*;
-use super::{Column, Companions, Env, Strategy, Write, copy_field, human};
+use super::{
+    Column, CreateStrategy, Env, ResourceFacts, SelectableFields, StatusStrategy, TableConvertor,
+    TransactionOps, TransactionStrategy, UpdateStrategy, Write, copy_field, human,
+};
 use crate::{Facts, FieldLabels};
+use coracle_api::meta::NameRule;
 use coracle_api::{ApiError, FieldError, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 pub struct Services;
 
-impl Strategy for Services {
+impl ResourceFacts for Services {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: true, unconditional_update: true }
     }
 
-    fn field_labels(&self, _group: &str) -> FieldLabels {
-        FieldLabels { names: &["spec.clusterIP", "spec.type"], ..FieldLabels::CORE }
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for Services {
+    fn name_rule(&self) -> NameRule {
+        NameRule::Dns1123Label
     }
 
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
@@ -39,27 +49,6 @@ impl Strategy for Services {
         set(object, "status", json!({ "loadBalancer": {} }));
         defaults::cluster_ips(object);
         defaults::families(object);
-    }
-
-    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
-        copy_field(new, old, "status");
-        defaults::keep_allocated(new, old);
-        defaults::follow_single(new, old);
-        defaults::drop_other_types(new, old);
-        defaults::cluster_ips(new);
-        defaults::families(new);
-        if kind(old) == "LoadBalancer" && kind(new) != "LoadBalancer" {
-            set(new, "status", json!({ "loadBalancer": {} }));
-        }
-    }
-
-    fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
-        copy_field(new, old, "spec");
-        for ingress in each_mut(new, "status.loadBalancer.ingress") {
-            if has(ingress, "ip") {
-                default(ingress, "ipMode", "VIP");
-            }
-        }
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -81,9 +70,38 @@ impl Strategy for Services {
             *errors = refused;
         }
     }
+}
+
+impl UpdateStrategy for Services {
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "status");
+        defaults::keep_allocated(new, old);
+        defaults::follow_single(new, old);
+        defaults::drop_other_types(new, old);
+        defaults::cluster_ips(new);
+        defaults::families(new);
+        if kind(old) == "LoadBalancer" && kind(new) != "LoadBalancer" {
+            set(new, "status", json!({ "loadBalancer": {} }));
+        }
+    }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         validate::update(new, old, &mut Errors(errors));
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+}
+
+impl StatusStrategy for Services {
+    fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "spec");
+        for ingress in each_mut(new, "status.loadBalancer.ingress") {
+            if has(ingress, "ip") {
+                default(ingress, "ipMode", "VIP");
+            }
+        }
     }
 
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -95,35 +113,37 @@ impl Strategy for Services {
             super::rules::load_balancer(status, true, &path, errors);
         }
     }
+}
 
-    fn has_status(&self) -> bool {
+impl TransactionStrategy for Services {
+    fn has_transaction_ops(&self) -> bool {
         true
     }
 
-    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
-        false
-    }
-
-    fn has_companions(&self) -> bool {
-        true
-    }
-
-    fn companions(
+    fn transaction_ops(
         &self,
         write: Write,
         object: &mut Object,
         old: Option<&Object>,
         env: &Env,
-    ) -> Result<Companions, ApiError> {
-        allocate::companions(write, object, old, env)
+    ) -> Result<TransactionOps, ApiError> {
+        allocate::transaction_ops(write, object, old, env)
     }
+}
 
+impl TableConvertor for Services {
     fn columns(&self) -> &'static [Column] {
         table::COLUMNS
     }
 
     fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
         table::row(object, human::age(at(object, "metadata.creationTimestamp"), now))
+    }
+}
+
+impl SelectableFields for Services {
+    fn field_labels(&self, _group: &str) -> FieldLabels {
+        FieldLabels { names: &["spec.clusterIP", "spec.type"], ..FieldLabels::CORE }
     }
 
     fn fields(&self, object: &Object) -> Vec<(&'static str, String)> {
@@ -133,6 +153,8 @@ impl Strategy for Services {
         ]
     }
 }
+
+crate::usual!(Services: DeleteStrategy, ResetFieldsStrategy);
 
 fn kind(service: &Object) -> &str {
     str_at(service, "spec.type")

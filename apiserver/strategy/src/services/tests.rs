@@ -10,8 +10,8 @@ fn service(patch: &Value) -> Object {
     object
 }
 
-/// What the registry does on a create, up to the companions.
-fn create(world: &World, patch: &Value) -> Result<(Object, Companions), String> {
+/// What the registry does on a create, up to the operations of the transaction.
+fn create(world: &World, patch: &Value) -> Result<(Object, TransactionOps), String> {
     let mut object = service(patch);
     Services.prepare_create(&mut object, &world.env());
     let mut errors = Vec::new();
@@ -19,11 +19,11 @@ fn create(world: &World, patch: &Value) -> Result<(Object, Companions), String> 
     if let Some(error) = errors.first() {
         return Err(error.to_string());
     }
-    let found = Services.companions(Write::Create, &mut object, None, &world.env());
+    let found = Services.transaction_ops(Write::Create, &mut object, None, &world.env());
     found.map(|c| (object, c)).map_err(|e| e.message)
 }
 
-fn update(world: &World, old: &Object, patch: &Value) -> Result<(Object, Companions), String> {
+fn update(world: &World, old: &Object, patch: &Value) -> Result<(Object, TransactionOps), String> {
     let mut new = old.clone();
     testing::merge(&mut new, patch);
     Services.defaults(&mut new);
@@ -34,13 +34,13 @@ fn update(world: &World, old: &Object, patch: &Value) -> Result<(Object, Compani
     if let Some(error) = errors.first() {
         return Err(error.to_string());
     }
-    let found = Services.companions(Write::Update, &mut new, Some(old), &world.env());
+    let found = Services.transaction_ops(Write::Update, &mut new, Some(old), &world.env());
     found.map(|c| (new, c)).map_err(|e| e.message)
 }
 
-/// Puts the service and its companions into the world.
-fn commit(mut world: World, object: &Object, companions: &Companions) -> World {
-    for op in &companions.ops {
+/// Puts the service and what is written with it into the world.
+fn commit(mut world: World, object: &Object, transaction_ops: &TransactionOps) -> World {
+    for op in &transaction_ops.ops {
         match op {
             Op::Put { key, value } => {
                 world = world.with(key, serde_json::from_slice(value).unwrap());
@@ -51,12 +51,12 @@ fn commit(mut world: World, object: &Object, companions: &Companions) -> World {
     world.with(&format!("services./d/{}", name(object)), object.clone())
 }
 
-fn keys(companions: &Companions) -> Vec<String> {
+fn keys(transaction_ops: &TransactionOps) -> Vec<String> {
     let text = |op: &Op| match op {
         Op::Put { key, .. } => format!("+{key}"),
         Op::Delete { key } => format!("-{key}"),
     };
-    companions.ops.iter().map(text).collect()
+    transaction_ops.ops.iter().map(text).collect()
 }
 
 #[test]
@@ -75,24 +75,25 @@ fn defaults_are_upstreams() {
 
 #[test]
 fn a_cluster_ip_is_an_address_object_that_must_not_exist() {
-    let (object, companions) = create(&World::default(), &json!({})).unwrap();
+    let (object, transaction_ops) = create(&World::default(), &json!({})).unwrap();
     let ip = str_at(&object, "spec.clusterIP");
     assert!(ip.starts_with("10.43."), "{ip}");
     assert_eq!(object["spec"]["clusterIPs"], json!([ip]));
     assert_eq!(object["spec"]["ipFamilies"], json!(["IPv4"]));
     assert_eq!(object["spec"]["ipFamilyPolicy"], "SingleStack");
-    assert_eq!(keys(&companions), [format!("+ipaddresses.networking.k8s.io//{ip}")]);
-    assert_eq!(companions.guards.len(), 1);
-    assert!(companions.guards[0].expect.is_none());
-    let Op::Put { value, .. } = &companions.ops[0] else { panic!("a put") };
+    assert_eq!(keys(&transaction_ops), [format!("+ipaddresses.networking.k8s.io//{ip}")]);
+    assert_eq!(transaction_ops.guards.len(), 1);
+    assert!(transaction_ops.guards[0].expect.is_none());
+    let Op::Put { value, .. } = &transaction_ops.ops[0] else { panic!("a put") };
     assert!(value.starts_with(br#"{"kind":"IPAddress","apiVersion":"networking.k8s.io/v1","metadata":{"#));
 }
 
 #[test]
 fn chosen_addresses_are_checked() {
     let world = World::default();
-    let (object, companions) = create(&world, &json!({ "spec": { "clusterIP": "10.43.0.10" } })).unwrap();
-    let world = commit(world, &object, &companions);
+    let (object, transaction_ops) =
+        create(&world, &json!({ "spec": { "clusterIP": "10.43.0.10" } })).unwrap();
+    let world = commit(world, &object, &transaction_ops);
     let taken =
         create(&world, &json!({ "metadata": { "name": "t" }, "spec": { "clusterIP": "10.43.0.10" } }));
     assert_eq!(
@@ -126,23 +127,23 @@ fn a_small_range_is_used_up_and_then_refused() {
     let mut world = World::default().with("servicecidrs.networking.k8s.io//kubernetes", cidr);
     let mut seen = std::collections::BTreeSet::new();
     for i in 0..6 {
-        let (object, companions) =
+        let (object, transaction_ops) =
             create(&world, &json!({ "metadata": { "name": format!("s{i}") } })).unwrap();
         assert!(seen.insert(str_at(&object, "spec.clusterIP").to_owned()));
-        world = commit(world, &object, &companions);
+        world = commit(world, &object, &transaction_ops);
     }
     assert!(create(&world, &json!({})).err().unwrap().ends_with("range is full"));
 }
 
 #[test]
 fn headless_and_external_names_have_no_address() {
-    let (headless, companions) =
+    let (headless, transaction_ops) =
         create(&World::default(), &json!({ "spec": { "clusterIP": "None" } })).unwrap();
     assert_eq!(headless["spec"]["clusterIPs"], json!(["None"]));
-    assert!(companions.ops.is_empty());
+    assert!(transaction_ops.ops.is_empty());
     let patch = json!({ "spec": { "type": "ExternalName", "externalName": "x.org", "ports": null, "selector": null } });
-    let (external, companions) = create(&World::default(), &patch).unwrap();
-    assert!(companions.ops.is_empty());
+    let (external, transaction_ops) = create(&World::default(), &patch).unwrap();
+    assert!(transaction_ops.ops.is_empty());
     assert!(!has(&external, "spec.ipFamilies"));
     let error = create(&World::default(), &json!({ "spec": { "type": "ExternalName" } })).err().unwrap();
     assert_eq!(error, "spec.externalName: Required value");
@@ -151,85 +152,87 @@ fn headless_and_external_names_have_no_address() {
 #[test]
 fn node_ports_come_and_go_with_the_type() {
     let world = World::default();
-    let (object, companions) = create(&world, &json!({ "spec": { "type": "NodePort" } })).unwrap();
+    let (object, transaction_ops) = create(&world, &json!({ "spec": { "type": "NodePort" } })).unwrap();
     let port = i64_at(&object["spec"]["ports"][0], "nodePort").unwrap();
     assert!((30_000..=32_767).contains(&port));
-    assert!(keys(&companions).contains(&format!("+nodeports.coracle.internal//{port}")));
-    let world = commit(world, &object, &companions);
+    assert!(keys(&transaction_ops).contains(&format!("+nodeports.coracle.internal//{port}")));
+    let world = commit(world, &object, &transaction_ops);
     let asked = json!({ "metadata": { "name": "t" }, "spec": { "type": "NodePort",
         "ports": [{ "port": 1, "nodePort": port }] } });
     assert!(create(&world, &asked).err().unwrap().ends_with("provided port is already allocated"));
     let asked = json!({ "spec": { "type": "NodePort", "ports": [{ "port": 1, "nodePort": 80 }] } });
     assert!(create(&world, &asked).err().unwrap().contains("The range of valid ports is 30000-32767"));
 
-    let (kept, companions) =
+    let (kept, transaction_ops) =
         update(&world, &object, &json!({ "spec": { "ports": [{ "port": 81 }] } })).unwrap();
     assert_eq!(kept["spec"]["ports"][0]["nodePort"], port);
-    assert!(companions.ops.is_empty());
-    let (plain, companions) = update(&world, &object, &json!({ "spec": { "type": "ClusterIP" } })).unwrap();
+    assert!(transaction_ops.ops.is_empty());
+    let (plain, transaction_ops) =
+        update(&world, &object, &json!({ "spec": { "type": "ClusterIP" } })).unwrap();
     assert!(!has(&plain["spec"]["ports"][0], "nodePort"));
     assert!(!has(&plain, "spec.externalTrafficPolicy"));
-    assert_eq!(keys(&companions), [format!("-nodeports.coracle.internal//{port}")]);
+    assert_eq!(keys(&transaction_ops), [format!("-nodeports.coracle.internal//{port}")]);
 }
 
 #[test]
 fn the_port_of_health_checks_stays_as_it_is_and_goes_with_the_policy() {
     let world = World::default();
     let local = json!({ "spec": { "type": "LoadBalancer", "externalTrafficPolicy": "Local" } });
-    let (object, companions) = create(&world, &local).unwrap();
+    let (object, transaction_ops) = create(&world, &local).unwrap();
     let port = i64_at(&object["spec"], "healthCheckNodePort").unwrap();
-    let world = commit(world, &object, &companions);
+    let world = commit(world, &object, &transaction_ops);
     let other = json!({ "spec": { "healthCheckNodePort": 31_111 } });
     let why =
         "cannot change healthCheckNodePort on loadBalancer service with externalTraffic=Local during update";
     assert!(update(&world, &object, &other).err().unwrap().contains(why));
     let global = json!({ "spec": { "externalTrafficPolicy": "Cluster" } });
-    let (plain, companions) = update(&world, &object, &global).unwrap();
+    let (plain, transaction_ops) = update(&world, &object, &global).unwrap();
     assert!(!has(&plain["spec"], "healthCheckNodePort"));
-    assert_eq!(keys(&companions), [format!("-nodeports.coracle.internal//{port}")]);
+    assert_eq!(keys(&transaction_ops), [format!("-nodeports.coracle.internal//{port}")]);
     let set = json!({ "spec": { "externalTrafficPolicy": "Cluster", "healthCheckNodePort": 31_111 } });
     assert!(update(&world, &object, &set).err().unwrap().contains("may only be set when `type` is"));
 }
 
 #[test]
 fn addresses_stay_and_are_released() {
-    let (object, companions) = create(&World::default(), &json!({})).unwrap();
-    let world = commit(World::default(), &object, &companions);
+    let (object, transaction_ops) = create(&World::default(), &json!({})).unwrap();
+    let world = commit(World::default(), &object, &transaction_ops);
     let ip = str_at(&object, "spec.clusterIP").to_owned();
     let left_out = json!({ "spec": { "clusterIP": null, "clusterIPs": null } });
-    let (kept, companions) = update(&world, &object, &left_out).unwrap();
+    let (kept, transaction_ops) = update(&world, &object, &left_out).unwrap();
     assert_eq!(kept["spec"]["clusterIP"], object["spec"]["clusterIP"]);
-    assert!(companions.ops.is_empty());
+    assert!(transaction_ops.ops.is_empty());
 
     let moved = json!({ "spec": { "clusterIP": "10.43.0.9", "clusterIPs": ["10.43.0.9"] } });
     let error = update(&world, &object, &moved).err().unwrap();
     assert_eq!(error, "spec.clusterIPs[0]: Invalid value: [\"10.43.0.9\"]: may not change once set");
 
     let renamed = json!({ "spec": { "type": "ExternalName", "externalName": "x.org" } });
-    let (external, companions) = update(&world, &object, &renamed).unwrap();
+    let (external, transaction_ops) = update(&world, &object, &renamed).unwrap();
     assert!(!has(&external, "spec.clusterIP"));
-    assert_eq!(keys(&companions), [format!("-ipaddresses.networking.k8s.io//{ip}")]);
+    assert_eq!(keys(&transaction_ops), [format!("-ipaddresses.networking.k8s.io//{ip}")]);
     let mut gone = object.clone();
-    let companions = Services.companions(Write::Delete, &mut gone, Some(&object), &world.env()).unwrap();
-    assert_eq!(keys(&companions), [format!("-ipaddresses.networking.k8s.io//{ip}")]);
+    let transaction_ops =
+        Services.transaction_ops(Write::Delete, &mut gone, Some(&object), &world.env()).unwrap();
+    assert_eq!(keys(&transaction_ops), [format!("-ipaddresses.networking.k8s.io//{ip}")]);
 }
 
 #[test]
 fn one_of_the_linked_address_fields_is_enough() {
     let world = World::default();
-    let (web, companions) = create(&world, &json!({ "spec": { "type": "NodePort" } })).unwrap();
-    let world = commit(world, &web, &companions);
+    let (web, transaction_ops) = create(&world, &json!({ "spec": { "type": "NodePort" } })).unwrap();
+    let world = commit(world, &web, &transaction_ops);
     let away = json!({ "type": "ExternalName", "externalName": "x.y" });
     for cleared in
         [json!({}), json!({ "clusterIP": "" }), json!({ "clusterIP": null }), json!({ "clusterIPs": [] })]
     {
         let mut patch = json!({ "spec": away });
         testing::merge(&mut patch, &json!({ "spec": cleared }));
-        let (external, companions) = update(&world, &web, &patch).expect("a change of type");
+        let (external, transaction_ops) = update(&world, &web, &patch).expect("a change of type");
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
             assert!(!has(&external, &format!("spec.{field}")), "{cleared}: {external}");
         }
-        assert!(!keys(&companions).is_empty(), "address and port are given back");
+        assert!(!keys(&transaction_ops).is_empty(), "address and port are given back");
     }
     let other = update(&world, &web, &json!({ "spec": { "clusterIP": "10.43.9.9" } })).err().unwrap();
     assert!(

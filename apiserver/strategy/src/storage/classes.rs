@@ -13,11 +13,13 @@ pub struct VolumeAttributesClasses;
 const MAX_PARAMETERS: usize = 512;
 const PARAMETERS_MAX_BYTES: usize = 256 * 1024;
 
-impl Strategy for StorageClasses {
+impl ResourceFacts for StorageClasses {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: true, unconditional_update: true }
     }
+}
 
+impl CreateStrategy for StorageClasses {
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
         let mut notes = Notes::default();
         for (i, term) in list_at(new, "allowedTopologies").iter().enumerate() {
@@ -49,7 +51,9 @@ impl Strategy for StorageClasses {
         parameters(object, errors);
         topologies(list_at(object, "allowedTopologies"), errors);
     }
+}
 
+impl UpdateStrategy for StorageClasses {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let fields = &["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"];
         rules::immutable(new, old, fields, &mut Errors(errors));
@@ -58,7 +62,9 @@ impl Strategy for StorageClasses {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+}
 
+impl TableConvertor for StorageClasses {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -85,6 +91,8 @@ impl Strategy for StorageClasses {
         ]
     }
 }
+
+crate::usual!(StorageClasses: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 /// Where volumes of the class may be: each term with values, no key twice, no term twice.
 fn topologies(terms: &[Value], errors: &mut Errors) {
@@ -135,11 +143,13 @@ fn provisioner(object: &Object, field: &str, errors: &mut Errors) {
     }
 }
 
-impl Strategy for VolumeAttributesClasses {
+impl ResourceFacts for VolumeAttributesClasses {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: true, unconditional_update: true }
     }
+}
 
+impl CreateStrategy for VolumeAttributesClasses {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
     }
@@ -152,7 +162,9 @@ impl Strategy for VolumeAttributesClasses {
             errors.required(&Path::root("parameters"), "must contain at least one key/value pair");
         }
     }
+}
 
+impl UpdateStrategy for VolumeAttributesClasses {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         for field in ["driverName", "parameters"] {
@@ -165,7 +177,9 @@ impl Strategy for VolumeAttributesClasses {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+}
 
+impl TableConvertor for VolumeAttributesClasses {
     fn columns(&self) -> &'static [Column] {
         const { &[table::NAME, table::string("DriverName", "Driver of the volumes"), table::AGE] }
     }
@@ -174,3 +188,5 @@ impl Strategy for VolumeAttributesClasses {
         vec![name(object).into(), str_at(object, "driverName").into(), table::age(object, now)]
     }
 }
+
+crate::usual!(VolumeAttributesClasses: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);

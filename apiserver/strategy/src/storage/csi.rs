@@ -19,11 +19,13 @@ const SHORTEST_UPDATE_SECONDS: i64 = 10;
 const METADATA_MAX_BYTES: usize = 256 * 1024;
 const MESSAGE_MAX_BYTES: usize = 1024;
 
-impl Strategy for CsiDrivers {
+impl ResourceFacts for CsiDrivers {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: true, unconditional_update: false }
     }
+}
 
+impl CreateStrategy for CsiDrivers {
     fn defaults(&self, object: &mut Object) {
         let Some(spec) = object_at(object, "spec") else { return };
         default(spec, "attachRequired", true);
@@ -40,13 +42,6 @@ impl Strategy for CsiDrivers {
     /// Only changes are counted: a new one has no generation.
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
-    }
-
-    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
-        let first = !has(old, "metadata.generation") && new.get("spec") != old.get("spec");
-        if let Some(metadata) = object_at(new, "metadata").filter(|_| first) {
-            set(metadata, "generation", 1);
-        }
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -67,6 +62,15 @@ impl Strategy for CsiDrivers {
             }
         }
     }
+}
+
+impl UpdateStrategy for CsiDrivers {
+    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        let first = !has(old, "metadata.generation") && new.get("spec") != old.get("spec");
+        if let Some(metadata) = object_at(new, "metadata").filter(|_| first) {
+            set(metadata, "generation", 1);
+        }
+    }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
@@ -75,7 +79,9 @@ impl Strategy for CsiDrivers {
         errors.immutable(&here, at(new, "spec.attachRequired"), at(old, "spec.attachRequired"));
         rules::immutable(new, old, &["spec.volumeLifecycleModes"], errors);
     }
+}
 
+impl TableConvertor for CsiDrivers {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -110,11 +116,15 @@ impl Strategy for CsiDrivers {
     }
 }
 
-impl Strategy for CsiNodes {
+crate::usual!(CsiDrivers: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
+
+impl ResourceFacts for CsiNodes {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: true, unconditional_update: false }
     }
+}
 
+impl CreateStrategy for CsiNodes {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
     }
@@ -130,7 +140,9 @@ impl Strategy for CsiNodes {
             }
         }
     }
+}
 
+impl UpdateStrategy for CsiNodes {
     /// Only how much a driver can attach may change while it is there.
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let path = Path::root("spec").field("drivers");
@@ -147,7 +159,9 @@ impl Strategy for CsiNodes {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+}
 
+impl TableConvertor for CsiNodes {
     fn columns(&self) -> &'static [Column] {
         const { &[table::NAME, table::integer("Drivers", "Number of drivers on the node"), table::AGE] }
     }
@@ -156,6 +170,8 @@ impl Strategy for CsiNodes {
         vec![name(object).into(), list_at(object, "spec.drivers").len().into(), table::age(object, now)]
     }
 }
+
+crate::usual!(CsiNodes: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 /// Audiences differ, and tokens live from ten minutes to 2^32 seconds.
 fn tokens(requests: &[Value], path: &Path, errors: &mut Errors) {
@@ -195,11 +211,13 @@ fn node_driver(entry: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-impl Strategy for CsiStorageCapacities {
+impl ResourceFacts for CsiStorageCapacities {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: false, unconditional_update: false }
     }
+}
 
+impl CreateStrategy for CsiStorageCapacities {
     fn warnings(&self, new: &Object, _old: Option<&Object>) -> Vec<String> {
         let (mut notes, path) = (Notes::default(), Path::root("nodeTopology"));
         node_term(at(new, "nodeTopology"), &path, &mut notes);
@@ -223,7 +241,9 @@ impl Strategy for CsiStorageCapacities {
             resources::non_negative(at(object, "capacity"), &Path::root("capacity"), errors);
         }
     }
+}
 
+impl UpdateStrategy for CsiStorageCapacities {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         rules::immutable(new, old, &["nodeTopology", "storageClassName"], &mut Errors(errors));
     }
@@ -233,11 +253,19 @@ impl Strategy for CsiStorageCapacities {
     }
 }
 
-impl Strategy for VolumeAttachments {
+crate::usual!(CsiStorageCapacities: StatusStrategy, DeleteStrategy, TransactionStrategy, TableConvertor, SelectableFields, ResetFieldsStrategy);
+
+impl ResourceFacts for VolumeAttachments {
     fn facts(&self) -> Facts {
         Facts { returns_deleted: true, unconditional_update: false }
     }
 
+    fn has_status(&self) -> bool {
+        true
+    }
+}
+
+impl CreateStrategy for VolumeAttachments {
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
         remove(object, "metadata.generation");
         set(object, "status", json!({ "attached": false }));
@@ -275,7 +303,19 @@ impl Strategy for VolumeAttachments {
             }
         }
     }
+}
 
+impl UpdateStrategy for VolumeAttachments {
+    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
+        rules::immutable(new, old, &["spec"], &mut Errors(errors));
+    }
+
+    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
+        false
+    }
+}
+
+impl StatusStrategy for VolumeAttachments {
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let (errors, path) = (&mut Errors(errors), Path::root("status"));
         let metadata = entries_at(new, "status.attachmentMetadata");
@@ -295,19 +335,9 @@ impl Strategy for VolumeAttachments {
             }
         }
     }
+}
 
-    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        rules::immutable(new, old, &["spec"], &mut Errors(errors));
-    }
-
-    fn has_status(&self) -> bool {
-        true
-    }
-
-    fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
-        false
-    }
-
+impl TableConvertor for VolumeAttachments {
     fn columns(&self) -> &'static [Column] {
         const {
             &[
@@ -332,6 +362,8 @@ impl Strategy for VolumeAttachments {
         ]
     }
 }
+
+crate::usual!(VolumeAttachments: DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 /// A volume that no object describes: a driver's, and nobody's claim.
 fn inline(spec: &Value, path: &Path, errors: &mut Errors) {

@@ -2,9 +2,9 @@
 
 use super::{Stamp, stamp};
 use crate::target::Target;
-use crate::tls::{self, Identity};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use coracle_tls::{self as tls, Identity};
 use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderMap, HeaderValue};
 use serde::Deserialize;

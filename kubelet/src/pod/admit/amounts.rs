@@ -1,6 +1,6 @@
 //! What a node can give, what its pods have of it, and what is missing for one more.
 
-use crate::pod::resize::requests;
+use crate::pod_facts::resources::requests;
 use coracle_api::Quantity;
 use coracle_api::validation::is_extended_resource;
 use k8s_openapi::api::core::v1::{Node, Pod};

@@ -4,13 +4,11 @@
 mod amounts;
 mod ports;
 mod preempt;
-mod sysctls;
 
-pub use preempt::{is_critical, is_node_critical};
-pub use sysctls::{can_be_allowed, dotted};
-
-use crate::pod::ending::is_over;
-use crate::pod::qos::{self, QosClass};
+use crate::pod_facts::critical::is_critical;
+use crate::pod_facts::ending::is_over;
+use crate::pod_facts::qos::{self, QosClass};
+use crate::pod_facts::sysctls;
 use amounts::Shortage;
 use coracle_api::well_known;
 use coracle_client::placement::{selects, tolerates_taint};

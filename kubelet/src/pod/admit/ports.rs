@@ -20,7 +20,8 @@ impl HostPort<'_> {
 
 fn host_ports(pod: &Pod) -> Vec<HostPort<'_>> {
     let Some(spec) = &pod.spec else { return Vec::new() };
-    let sidecars = spec.init_containers.iter().flatten().filter(|c| crate::pod::plan::is_sidecar(c));
+    let sidecars =
+        spec.init_containers.iter().flatten().filter(|c| crate::pod_facts::containers::is_sidecar(c));
     let ports = spec.containers.iter().chain(sidecars).flat_map(|c: &Container| c.ports.iter().flatten());
     let asked = ports.filter_map(|port| {
         Some(HostPort {

@@ -1,28 +1,10 @@
 //! Who makes room for a critical pod: as few as possible, and best effort before burstable before guaranteed.
 
 use super::amounts::{Shortage, requested};
-use crate::pod::qos::{self, QosClass};
-use crate::static_pods::is_static;
+use crate::pod_facts::critical::{is_critical, priority};
+use crate::pod_facts::qos::{self, QosClass};
 use k8s_openapi::api::core::v1::Pod;
 use std::cmp::Ordering;
-
-/// From here on a pod is critical to the node or the cluster.
-pub(super) const SYSTEM_CRITICAL: i32 = 2_000_000_000;
-
-fn priority(pod: &Pod) -> Option<i32> {
-    pod.spec.as_ref()?.priority
-}
-
-/// A critical pod makes room for itself, and is not evicted.
-pub fn is_critical(pod: &Pod) -> bool {
-    is_static(pod) || priority(pod).is_some_and(|p| p >= SYSTEM_CRITICAL)
-}
-
-/// Critical to this very node: the kernel is to spare it whatever happens.
-pub fn is_node_critical(pod: &Pod) -> bool {
-    let class = pod.spec.as_ref().and_then(|s| s.priority_class_name.as_deref());
-    is_critical(pod) && class == Some("system-node-critical")
-}
 
 fn gives_way(pod: &Pod, to: &Pod) -> bool {
     (is_critical(to) && !is_critical(pod))
@@ -107,6 +89,7 @@ pub fn hopeless(shortages: &[Shortage]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod_facts::critical::SYSTEM_CRITICAL;
     use serde_json::{Value, json};
 
     fn pod(name: &str, priority: i32, resources: Value) -> Pod {

@@ -1,5 +1,5 @@
-use super::preempt::SYSTEM_CRITICAL;
 use super::*;
+use crate::pod_facts::critical::SYSTEM_CRITICAL;
 use serde_json::{Value, json};
 
 fn pod(name: &str, spec: Value, status: Value) -> Pod {

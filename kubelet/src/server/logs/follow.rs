@@ -2,7 +2,7 @@
 
 use super::line::Printer;
 use super::{Options, tail};
-use crate::logs::LEVELS;
+use crate::log_files::LEVELS;
 use bytes::{Bytes, BytesMut};
 use coracle_storage::beneath::open_below;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};

@@ -1,7 +1,7 @@
 //! What was started, and how it ended.
 
 use super::Page;
-use crate::pod::counted::{self, Counted};
+use crate::counted::{self, Counted};
 
 /// Upstream's families, in the order of their kinds.
 const FAMILIES: [(&str, &str); 7] = [

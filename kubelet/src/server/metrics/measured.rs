@@ -14,20 +14,26 @@ pub(super) fn write(page: &mut Page) {
     let calls = "kubelet_runtime_operations_total";
     page.family(calls, "counter", "Cumulative number of calls to the runtime");
     for ((_, operation), histogram) in all.iter().filter(|((of, _), _)| *of == Family::Runtime) {
-        page.value(calls, &[("operation_type", operation)], histogram.count);
+        page.value(calls, &[("operation_type", operation.as_ref())], histogram.count);
+    }
+    let requests = "kubelet_http_requests_total";
+    page.family(requests, "counter", "Cumulative number of requests that were answered");
+    for ((family, values), histogram) in all.iter().filter(|((of, _), _)| *of == Family::Http) {
+        let labels: Vec<(&str, &str)> = family.labels().iter().copied().zip(values.split(',')).collect();
+        page.value(requests, &labels, histogram.count);
     }
 }
 
 fn histogram_of(page: &mut Page, family: Family, operation: &str, histogram: &Histogram) {
     let name = family.name();
-    let own: &[(&str, &str)] = if family.has_operation() { &[("operation_type", operation)] } else { &[] };
+    let own: Vec<(&str, &str)> = family.labels().iter().copied().zip(operation.split(',')).collect();
     let bounds = family.bounds().iter().map(f64::to_string).chain(["+Inf".to_owned()]);
     for (bound, count) in bounds.zip(histogram.counts.iter().chain([&histogram.count])) {
         let labels: Vec<(&str, &str)> = own.iter().copied().chain([("le", bound.as_str())]).collect();
         page.value(&format!("{name}_bucket"), &labels, count);
     }
-    page.value(&format!("{name}_sum"), own, histogram.sum);
-    page.value(&format!("{name}_count"), own, histogram.count);
+    page.value(&format!("{name}_sum"), &own, histogram.sum);
+    page.value(&format!("{name}_count"), &own, histogram.count);
 }
 
 #[cfg(test)]

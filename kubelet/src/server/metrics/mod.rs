@@ -1,18 +1,22 @@
-//! `/metrics`, `/metrics/resource`, `/metrics/cadvisor` and `/metrics/probes`, in Prometheus' text form.
+//! `/metrics`, `/metrics/resource`, `/metrics/cadvisor`, `/metrics/probes` and `/metrics/slis`, in Prometheus' text form.
 
 mod cadvisor;
 mod counted;
 mod measured;
 mod probes;
 mod resource;
+mod slis;
+mod tallies;
 mod volumes;
 
 pub(super) use cadvisor::cadvisor;
 pub(super) use probes::probes;
 pub(super) use resource::resource;
+pub(super) use slis::{checked, objectives};
 
-use super::{Server, Share};
+use super::Server;
 use crate::blocking::reading;
+use crate::volume_stats::Share;
 use axum::body::Body;
 use http::{HeaderValue, Response, header};
 use std::collections::BTreeMap;
@@ -88,7 +92,19 @@ pub(super) async fn kubelet(server: &Server) -> Response<Body> {
     }
     counted::write(&mut page);
     measured::write(&mut page);
+    tallies::write(&mut page);
+    claims(&mut page, server);
+    page.0.push_str(&(server.process_metrics)());
     page.respond()
+}
+
+/// How many claims are, or may be, prepared.
+fn claims(page: &mut Page, server: &Server) {
+    let name = "dra_resource_claims_in_use";
+    page.family(name, "gauge", "ResourceClaims in use by this node, by driver; <any> counts each once");
+    for (driver, count) in server.pods.claims_in_use() {
+        page.value(name, &[("driver_name", &driver)], count);
+    }
 }
 
 /// What pods' volumes hold, as it was counted last.

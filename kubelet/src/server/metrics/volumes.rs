@@ -1,7 +1,7 @@
 //! What claims' volumes hold.
 
 use super::Page;
-use crate::server::stats::Share;
+use crate::volume_stats::Share;
 
 /// Upstream's families, each with the field of a volume's statistics.
 const FAMILIES: [(&str, &str, &str); 6] = [
@@ -47,7 +47,7 @@ pub(super) fn write(page: &mut Page, shares: &[Share]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::Files;
+    use crate::volume_stats::Files;
     use serde_json::json;
 
     #[test]

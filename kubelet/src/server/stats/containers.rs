@@ -2,7 +2,7 @@
 
 use super::cgroup::{Account, Cgroups};
 use crate::blocking::reading;
-use crate::cgroup::names::Names;
+use crate::cgroup_names::Names;
 use crate::cri::api;
 use crate::pods_api::PodHandle;
 use crate::server::Server;
@@ -88,7 +88,7 @@ pub async fn pods(server: &Server) -> Result<Vec<PodSample>, HttpError> {
         let Some(found) = handle.containers.iter().find(|container| container.id == sample.id) else {
             continue;
         };
-        sample.logs = crate::logs::written(&found.log_path);
+        sample.logs = crate::log_files::written(&found.log_path);
         if let Some(status) = status(&handle.pod, &sample.container) {
             sample.image.clone_from(&status.image);
             let running = status.state.as_ref().and_then(|state| state.running.as_ref());

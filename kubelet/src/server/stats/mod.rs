@@ -4,10 +4,8 @@ mod cgroup;
 mod containers;
 mod node;
 mod rates;
-mod volumes;
 
 pub use cgroup::Cgroups;
-pub use volumes::{Files, Share, VolumeStats};
 
 pub(super) use cgroup::Account;
 pub(super) use containers::{PodSample, Sample, pods, value};
@@ -18,10 +16,10 @@ use super::Server;
 use super::error::HttpError;
 use super::routes::json_body;
 use crate::cri::api;
+use crate::volume_stats::{Share, file_system};
 use axum::body::Body;
 use http::Response;
 use jiff::Timestamp;
-use node::file_system;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

@@ -1,9 +1,8 @@
 //! What the machine itself uses, from `/proc`.
 
 use super::cgroup::field as stat_field;
-use crate::node::facts::{PID_MAX, THREADS_MAX, most_processes};
+use crate::facts::{PID_MAX, THREADS_MAX, most_processes};
 use crate::server::error::HttpError;
-use nix::sys::statvfs::statvfs;
 use serde_json::{Value, json};
 
 /// Nanoseconds of one tick of /proc/stat: the kernel shows 100 of them a second to user space on every machine.
@@ -138,21 +137,6 @@ fn default_interface(route: &str) -> String {
         (line.next()? == "00000000").then(|| name.to_owned())
     });
     found.unwrap_or_default()
-}
-
-/// Of the file system that this path lies on; null if it cannot be asked.
-pub fn file_system(path: &str, time: &str) -> Value {
-    let Ok(fs) = statvfs(path) else { return Value::Null };
-    let size = fs.fragment_size();
-    json!({
-        "time": time,
-        "availableBytes": fs.blocks_available() * size,
-        "capacityBytes": fs.blocks() * size,
-        "usedBytes": fs.blocks().saturating_sub(fs.blocks_free()) * size,
-        "inodes": fs.files(),
-        "inodesFree": fs.files_free(),
-        "inodesUsed": fs.files().saturating_sub(fs.files_free()),
-    })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::config::{
 use super::expression::{Expression, Of};
 use super::mapping::{Condition, From, Mapping};
 use coracle_api::{FieldError, validation};
-use coracle_webhook::tls;
+use coracle_tls as tls;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -62,7 +62,7 @@ fn one(container: &Value, kind: Kind, path: &Path, context: &Context, errors: &m
     rules::one_of(container, "terminationMessagePolicy", &["File", "FallbackToLogsOnError"], path, errors);
     restart_policy(container, kind, path, errors);
     ports(list_at(container, "ports"), &path.field("ports"), context, errors);
-    env::all(container, path, errors);
+    env::all(container, context, path, errors);
     mounts::all(container, path, context, errors);
     rules::one_of(container, "imagePullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
     let security = at(container, "securityContext");

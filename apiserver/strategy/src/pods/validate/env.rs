@@ -2,6 +2,8 @@
 
 use super::super::super::rules;
 use super::super::super::value::*;
+use super::Context;
+use super::volumes::file_path;
 use serde_json::Value;
 
 const ENV_FIELDS: &[&str] = &[
@@ -43,7 +45,7 @@ const RESOURCES: &[&str] = &[
     "requests.memory",
 ];
 
-pub fn all(container: &Value, path: &Path, errors: &mut Errors) {
+pub fn all(container: &Value, context: &Context, path: &Path, errors: &mut Errors) {
     for (i, env) in list_at(container, "env").iter().enumerate() {
         let here = path.field("env").index(i);
         match str_at(env, "name") {
@@ -51,7 +53,7 @@ pub fn all(container: &Value, path: &Path, errors: &mut Errors) {
             name => rules::env_name(name, &here.field("name"), errors),
         }
         if has(env, "valueFrom") {
-            value_from(env, &here.field("valueFrom"), errors);
+            value_from(env, context, &here.field("valueFrom"), errors);
         }
     }
     for (i, source) in list_at(container, "envFrom").iter().enumerate() {
@@ -59,7 +61,7 @@ pub fn all(container: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn value_from(env: &Value, path: &Path, errors: &mut Errors) {
+fn value_from(env: &Value, context: &Context, path: &Path, errors: &mut Errors) {
     let source = at(env, "valueFrom");
     let mut sources = 0;
     for field in ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"] {
@@ -71,7 +73,7 @@ fn value_from(env: &Value, path: &Path, errors: &mut Errors) {
         match field {
             "fieldRef" => field_ref(reference, &here, ENV_FIELDS, errors),
             "resourceFieldRef" => resource_ref(reference, &here, false, errors),
-            "fileKeyRef" => file_key(reference, &here, errors),
+            "fileKeyRef" => file_key(reference, context, &here, errors),
             _ => key_ref(reference, &here, errors),
         }
     }
@@ -175,11 +177,23 @@ fn key_ref(reference: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn file_key(reference: &Value, path: &Path, errors: &mut Errors) {
-    for field in ["key", "path", "volumeName"] {
-        if str_at(reference, field).is_empty() {
-            errors.required(&path.field(field), "");
-        }
+/// A key of a file that another container left in a volume, which must be one that begins empty.
+fn file_key(reference: &Value, context: &Context, path: &Path, errors: &mut Errors) {
+    match str_at(reference, "key") {
+        "" => errors.required(&path.field("key"), ""),
+        key => rules::env_name(key, &path.field("key"), errors),
+    }
+    file_path(reference, path, errors);
+    let here = path.field("volumeName");
+    match str_at(reference, "volumeName") {
+        "" => errors.required(&here, ""),
+        name => match context.volumes.get(name) {
+            None => errors.not_found(&here, name),
+            Some(volume) if !has(volume, "emptyDir") => {
+                errors.invalid(&here, name, "referenced volume must be of type emptyDir");
+            }
+            Some(_) => {}
+        },
     }
 }
 

@@ -32,7 +32,6 @@ pub struct Context<'a> {
     /// Whether the pod has a user namespace of its own.
     pub own_users: bool,
     pub grace_seconds: Option<i64>,
-    pub has_os: bool,
     /// Whether containers never run again, unless they say otherwise.
     pub runs_once: bool,
 }
@@ -54,7 +53,6 @@ pub fn pod_spec_with(spec: &Value, more: &[Value], path: &Path, errors: &mut Err
         host_network: bool_at(spec, "hostNetwork"),
         own_users: at(spec, "hostUsers") == &Value::Bool(false),
         grace_seconds: i64_at(spec, "terminationGracePeriodSeconds"),
-        has_os: has(spec, "os"),
         runs_once: str_at(spec, "restartPolicy") == "Never",
     };
     containers::all(spec, path, &context, errors);

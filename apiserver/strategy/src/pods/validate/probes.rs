@@ -11,11 +11,6 @@ pub fn all(container: &Value, context: &Context, path: &Path, errors: &mut Error
             probe(at(container, kind), kind, &path.field(kind), errors);
         }
     }
-    let signal = str_at(container, "lifecycle.stopSignal");
-    if !signal.is_empty() && !context.has_os {
-        let detail = "may not be set for containers with empty `spec.os.name`";
-        errors.forbidden(&path.field("lifecycle").field("stopSignal"), detail);
-    }
     for hook in ["postStart", "preStop"] {
         let handler = at(at(container, "lifecycle"), hook);
         if !handler.is_null() {

@@ -79,6 +79,9 @@ fn claims(pod: &Object, path: &Path, errors: &mut Errors) {
 
 /// A container that must not run again does not come back once it has ended.
 fn restarts(new: &Object, old: &Object, statuses: &str, containers: &str, path: &Path, errors: &mut Errors) {
+    if may_restart_all(&old["spec"]) {
+        return;
+    }
     let policy = str_at(old, "spec.restartPolicy");
     for container in list_at(&old["spec"], containers) {
         let name = str_at(container, "name");
@@ -97,6 +100,13 @@ fn restarts(new: &Object, old: &Object, statuses: &str, containers: &str, path: 
             errors.forbidden(&at_state, "may not be transitioned to non-terminated state");
         }
     }
+}
+
+/// Whether the exit of one container can bring all others back.
+fn may_restart_all(spec: &Value) -> bool {
+    let all = ["initContainers", "containers"].into_iter().flat_map(|list| list_at(spec, list));
+    let mut rules = all.flat_map(|container| list_at(container, "restartPolicyRules"));
+    rules.any(|rule| str_at(rule, "action") == "RestartAllContainers")
 }
 
 fn status_of<'a>(pod: &'a Object, statuses: &str, name: &str) -> &'a Value {

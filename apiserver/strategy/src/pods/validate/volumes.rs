@@ -104,11 +104,7 @@ fn one(kind: &str, source: &Value, holder: Holder<'_>, path: &Path, errors: &mut
         "ephemeral" => {
             let here = path.field("volumeClaimTemplate");
             template_metadata(at(source, "volumeClaimTemplate.metadata"), &here.field("metadata"), errors);
-            super::super::super::claims::spec(
-                at(source, "volumeClaimTemplate.spec"),
-                &here.field("spec"),
-                errors,
-            );
+            crate::claim_spec::spec(at(source, "volumeClaimTemplate.spec"), &here.field("spec"), errors);
         }
         "image" => {
             required(source, "reference", path, errors);
@@ -137,7 +133,7 @@ fn files(source: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn file_path(item: &Value, path: &Path, errors: &mut Errors) {
+pub fn file_path(item: &Value, path: &Path, errors: &mut Errors) {
     let file = str_at(item, "path");
     let here = path.field("path");
     if file.is_empty() {

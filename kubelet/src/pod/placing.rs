@@ -1,0 +1,155 @@
+//! When a pod gets CPUs, memory and devices of its own, what its containers are told of them, and when they are given back.
+
+use super::ending::{Ending, Eviction, is_terminal};
+use super::qos::{self, QosClass};
+use super::worker::Worker;
+use crate::container::config::Given;
+use crate::cri::api;
+use crate::placement::CpuSet;
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What a worker knows of its pod's place.
+#[derive(Debug, Default)]
+pub(super) struct Placing {
+    done: bool,
+    /// The CPUs that each running container was told, by its id.
+    told: HashMap<String, CpuSet>,
+    /// When what the runtime refused is tried again.
+    pub again_at: Option<Instant>,
+}
+
+impl Worker {
+    /// Places the pod once. One that cannot be placed is told to end. `false`: it is to end.
+    pub(super) async fn place(&mut self, ending: Option<&Ending>) -> bool {
+        if self.placing.done || ending.is_some() {
+            return true;
+        }
+        let runs = self.observed.running().next().is_some();
+        let (allocation, inbox) = (self.kubelet.allocation.clone(), self.inbox.clone());
+        let pod = self.pod.clone();
+        let placed = tokio::select! {
+            placed = allocation.place(&pod, runs) => placed,
+            () = inbox.overtaken(None) => return false,
+        };
+        match placed {
+            Ok(changed) => {
+                self.placing.done = true;
+                if changed {
+                    self.kubelet.cpus_changed();
+                }
+            }
+            Err(rejection) if runs => {
+                tracing::warn!(pod = %self.full_name(), why = rejection.message, "a pod that runs cannot be placed");
+                self.placing.done = true;
+            }
+            Err(rejection) => {
+                self.event(None, "Warning", rejection.reason, rejection.message.clone());
+                let message = format!("Pod was rejected: {}", rejection.message);
+                let grace = Some(Duration::ZERO);
+                self.inbox.evict(Eviction { reason: rejection.reason, message, grace, disrupts: false });
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Why the pod's containers cannot have other amounts while they run; upstream's words.
+    pub(super) fn cannot_resize(&self) -> Option<String> {
+        let settings = &self.kubelet.config.placement;
+        let granted = self.memory.resizes.applied(&self.wanted);
+        if qos::class(granted.as_ref()) != QosClass::Guaranteed {
+            return None;
+        }
+        let differs = |resource: &str| {
+            let amounts = |pod: &Pod| -> Vec<_> {
+                let spec = pod.spec.iter();
+                let all = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+                all.map(|container| qos::amount(container, false, resource)).collect()
+            };
+            amounts(&granted) != amounts(&self.wanted)
+        };
+        let why = |manager: &str| format!("Resize is infeasible for Guaranteed Pods alongside {manager}");
+        if settings.cpus.is_some() && differs("cpu") {
+            return Some(why("CPU Manager policy \"static\""));
+        }
+        (settings.memory && differs("memory")).then(|| why("Memory Manager policy \"Static\""))
+    }
+
+    /// Gives back what a pod has that has ended, before its status says so: then it may be given to others.
+    pub(super) async fn give_back_when_over(&self, ending: Option<&Ending>) {
+        let over = self.kubelet.allocation.has(&self.uid)
+            && self.observed.is_stopped()
+            && is_terminal(&self.status(ending, false));
+        if over {
+            self.give_back().await;
+        }
+    }
+
+    pub(super) async fn give_back(&self) {
+        if self.kubelet.allocation.release(&self.uid).await {
+            self.kubelet.cpus_changed();
+        }
+    }
+
+    /// Tells running containers which CPUs they may run on, where that has changed.
+    pub(super) async fn keep_to_cpus(&mut self) {
+        if self.kubelet.config.placement.cpus.is_none()
+            || self.placing.again_at.is_some_and(|at| at > Instant::now())
+        {
+            return;
+        }
+        self.placing.again_at = None;
+        let running: Vec<(String, String)> =
+            self.observed.running().map(|seen| (seen.id.clone(), seen.name.clone())).collect();
+        self.placing.told.retain(|id, _| running.iter().any(|(there, _)| there == id));
+        for (id, name) in running {
+            let Some(cpus) = self.kubelet.allocation.cpus_of(&self.uid, &name) else { continue };
+            if self.placing.told.get(&id) == Some(&cpus) {
+                continue;
+            }
+            let linux = api::LinuxContainerResources {
+                cpuset_cpus: cpus.to_string(),
+                ..api::LinuxContainerResources::default()
+            };
+            match self.calls.update_container_resources(&id, linux).await {
+                Ok(()) => drop(self.placing.told.insert(id, cpus)),
+                Err(error) => {
+                    tracing::warn!(pod = %self.full_name(), container = name, %error, "its CPUs are not told, trying again");
+                    self.placing.again_at = Some(Instant::now() + self.kubelet.config.placement.reconcile);
+                }
+            }
+        }
+    }
+
+    /// What a container gets of devices, CPUs and memory. Tells plugins that want to know that it is about to start.
+    pub(super) async fn given(&self, container: &str) -> Result<Given, String> {
+        let allocation = &self.kubelet.allocation;
+        allocation.devices.pre_start(&self.uid, container).await?;
+        let all = allocation.of_container(&self.uid, container);
+        let mut given = Given {
+            cpus: all.cpus.map(|cpus| cpus.to_string()).unwrap_or_default(),
+            memory_nodes: all.memory_nodes.map(|nodes| nodes.to_string()).unwrap_or_default(),
+            ..Given::default()
+        };
+        for answer in all.devices.into_values().map(|own| own.answer) {
+            given.env.extend(answer.envs);
+            given.annotations.extend(answer.annotations);
+            given.cdi_devices.extend(answer.cdi_devices.into_iter().map(|device| device.name));
+            given.mounts.extend(answer.mounts.into_iter().map(|mount| api::Mount {
+                container_path: mount.container_path,
+                host_path: mount.host_path,
+                readonly: mount.read_only,
+                ..api::Mount::default()
+            }));
+            given.devices.extend(answer.devices.into_iter().map(|device| api::Device {
+                container_path: device.container_path,
+                host_path: device.host_path,
+                permissions: device.permissions,
+            }));
+        }
+        Ok(given)
+    }
+}
