@@ -15,9 +15,11 @@ pub(super) enum Format {
     /// A file is called `journal-<n>` only once its header is on the disk, and no journal is ever without a segment that
     /// has one.
     NamedWhenBegun,
+    /// The journal's segments mark where they end.
+    EndsMarked,
 }
 
-const NEWEST: u32 = 2;
+const NEWEST: u32 = 3;
 
 impl Format {
     /// # Errors
@@ -28,14 +30,15 @@ impl Format {
             Ok(bytes) => String::from_utf8_lossy(&bytes).trim().to_owned(),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::First),
             // Its being there says enough.
-            Err(_) => return Ok(Self::NamedWhenBegun),
+            Err(_) => return Ok(Self::EndsMarked),
         };
         match said(&text) {
             Some(found) if found > NEWEST => Err(StoreError::Damaged(format!(
                 "{}: a later version of coracle made this store (format {found}, this one knows up to {NEWEST})",
                 path.display()
             ))),
-            _ => Ok(Self::NamedWhenBegun),
+            Some(2) => Ok(Self::NamedWhenBegun),
+            _ => Ok(Self::EndsMarked),
         }
     }
 

@@ -340,7 +340,7 @@ fn examine(segment: &Segment, next: Option<&Segment>, content: &Content) -> Resu
     };
     let (mut commits, mut holes) = (0u64, Vec::new());
     let end = followed.map(|next| usize::try_from(next.previous_end).unwrap_or(usize::MAX));
-    let end = segment::scan(segment.seq, bytes, end, |step| match step {
+    let end = segment::scan(segment.seq, bytes, end, head.marked, |step| match step {
         Step::Record(record) => commits += u64::from(record.revision().is_some()),
         Step::Hole(offset) => holes.push(offset),
     });
