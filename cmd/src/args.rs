@@ -6,6 +6,7 @@ use crate::edge::EdgeArgs;
 use crate::encryption::{EncryptionArgs, SecretsArgs};
 use crate::etcd::EtcdArgs;
 use crate::eviction::EvictionArgs;
+use crate::join::JoinArgs;
 use crate::kubelet::{ConfigArgs, KubeletArgs};
 use crate::parts::args::{ControllersArgs, KubeconfigArgs, KubeletPartArgs, ProxyArgs, SchedulerArgs};
 use crate::scheduled::ScheduleArgs;
@@ -48,6 +49,8 @@ pub enum Command {
     Backup(BackupArgs),
     /// Make a data directory of a backup
     Restore(RestoreArgs),
+    /// Move a cluster's objects from this machine's store to etcd, or back
+    Migrate(Box<MigrateArgs>),
     /// Take this node's pods, mounts, packet rules, keys and certificates away, after the server has ended
     Reset(ResetArgs),
     /// Run a scheduler as its own process, beside or instead of the server's own
@@ -122,6 +125,8 @@ pub struct ServerArgs {
     pub storage_backend: Option<String>,
     #[command(flatten)]
     pub etcd: EtcdArgs,
+    #[command(flatten)]
+    pub join: JoinArgs,
     /// Socket of the container runtime [default: unix:///run/containerd/containerd.sock]
     #[arg(long, value_name = "URL")]
     pub container_runtime_endpoint: Option<String>,
@@ -311,6 +316,28 @@ pub struct RestoreArgs {
     pub replace: bool,
 }
 
+/// A store that objects can be moved from and to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum StoreKind {
+    Sled,
+    Etcd,
+}
+
+#[derive(Args)]
+pub struct MigrateArgs {
+    /// Where the objects are
+    #[arg(long, value_name = "BACKEND")]
+    pub from: StoreKind,
+    /// Where they are to be. Nothing may be there yet under etcd's prefix; an older store in the data directory is moved aside
+    #[arg(long, value_name = "BACKEND")]
+    pub to: StoreKind,
+    /// Where this machine's server has its state. A server that runs on it goes on reading and writes nothing meanwhile
+    #[arg(long, value_name = "DIR", default_value = crate::settings::DEFAULT_DATA_DIR)]
+    pub data_dir: PathBuf,
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
+}
+
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 pub struct RepairArgs {
@@ -345,15 +372,21 @@ pub enum TokenAction {
         /// Of the form [a-z0-9]{6}.[a-z0-9]{16} [default: a random one]
         #[arg(value_name = "TOKEN")]
         token: Option<String>,
-        /// How long it is good, such as 1h30m; 0 is for ever
-        #[arg(long, value_name = "DURATION", default_value = "24h")]
-        ttl: String,
+        /// How long it is good, such as 1h30m; 0 is for ever [default: 24h, of a server's token 2h]
+        #[arg(long, value_name = "DURATION")]
+        ttl: Option<String>,
         /// What it is for
         #[arg(long, value_name = "TEXT")]
         description: Option<String>,
         /// Print the whole command for the machine that is to join
         #[arg(long)]
         print_join_command: bool,
+        /// For a further server: it is given authorities and keys, sealed by the token. On a server's machine
+        #[arg(long)]
+        server: bool,
+        /// Where that server's state lives
+        #[arg(long, value_name = "DIR", default_value = crate::settings::DEFAULT_DATA_DIR, requires = "server")]
+        data_dir: PathBuf,
     },
     /// List the tokens
     List,

@@ -123,7 +123,7 @@ pub async fn cidr(client: &kube::Client, server: &Uri) -> String {
 }
 
 /// The IPv4 network of the configuration, or of the entry that the server keeps beside it.
-fn cidr_of(map: &ConfigMap) -> Result<String, String> {
+pub fn cidr_of(map: &ConfigMap) -> Result<String, String> {
     let entry = |name: &str| map.data.as_ref().and_then(|data| data.get(name)).map_or("", String::as_str);
     let read: Result<ProxyConfiguration, _> = serde_saphyr::from_str(entry("config.conf"));
     let written = read.as_ref().map_or("", |read| read.cluster_cidr.as_str());

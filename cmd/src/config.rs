@@ -6,6 +6,7 @@ use crate::authorization::AuthorizationArgs;
 use crate::edge::EdgeArgs;
 use crate::encryption::EncryptionArgs;
 use crate::etcd::EtcdArgs;
+use crate::join::{Join, JoinArgs};
 use crate::kubelet::{KubeletSettings, Said};
 use crate::scheduled::ScheduleArgs;
 use crate::settings::{DEFAULT_DATA_DIR, admin_conf, node_name, or_note};
@@ -100,6 +101,9 @@ struct File {
     etcd_certfile: Option<PathBuf>,
     etcd_keyfile: Option<PathBuf>,
     etcd_prefix: Option<String>,
+    join: Option<String>,
+    token: Option<String>,
+    discovery_token_ca_cert_hash: Option<Vec<String>>,
     container_runtime_endpoint: Option<String>,
     cluster_cidr: Option<String>,
     service_cidr: Option<String>,
@@ -136,6 +140,14 @@ impl File {
             etcd_certfile: self.etcd_certfile.take(),
             etcd_keyfile: self.etcd_keyfile.take(),
             etcd_prefix: self.etcd_prefix.take(),
+        }
+    }
+
+    fn join(&mut self) -> JoinArgs {
+        JoinArgs {
+            join: self.join.take(),
+            token: self.token.take(),
+            discovery_token_ca_cert_hash: self.discovery_token_ca_cert_hash.take(),
         }
     }
 
@@ -178,6 +190,8 @@ pub struct Config {
     pub node_ip: IpAddr,
     pub disabled: BTreeSet<Component>,
     pub backend: Backend,
+    /// Whose cluster it joins.
+    pub join: Option<Join>,
     pub cluster_cidr: String,
     pub service_cidr: String,
     pub simulate_nodes: u32,
@@ -246,7 +260,7 @@ fn simulated(asked: Option<u32>, mistakes: &mut Vec<String>) -> u32 {
 }
 
 fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config {
-    let etcd_in_file = file.etcd();
+    let (etcd_in_file, join_in_file) = (file.etcd(), file.join());
     let streaming_idle = args.streaming_connection_idle_timeout.or(file.streaming_connection_idle_timeout);
     let runtime_endpoint = args.container_runtime_endpoint.or(file.container_runtime_endpoint.take());
     let said = Said {
@@ -267,6 +281,7 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
     let etcd = args.etcd.or(etcd_in_file);
     let backend =
         or_note(parse_backend(backend.as_deref(), &etcd, mistakes), mistakes).unwrap_or(Backend::Sled);
+    let join = args.join.or(join_in_file).checked(backend.is_shared(), mistakes);
     let simulate_nodes = simulated(args.simulate_nodes.or(file.simulate_nodes), mistakes);
     let edge = args.edge.or(file.api_server.unwrap_or_default());
     edge.check(mistakes);
@@ -293,6 +308,7 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
             .unwrap_or_else(|| crate::address::of_this_node(&[&cluster_cidr, &service_cidr])),
         disabled: disabled.iter().filter_map(|name| or_note(Component::parse(name), mistakes)).collect(),
         backend,
+        join,
         cluster_cidr,
         service_cidr,
         simulate_nodes,

@@ -23,12 +23,14 @@ mod encryption;
 mod etcd;
 mod eviction;
 mod flags;
+mod handover;
 mod join;
 mod kubeconfig;
 mod kubelet;
 mod lines;
 mod log;
 mod manual;
+mod migrate;
 mod node;
 mod parent;
 mod parts;
@@ -39,6 +41,7 @@ mod process;
 mod reset;
 mod scheduled;
 mod server;
+mod servers;
 mod settings;
 mod shown;
 mod status;
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Command::Db(args) => in_runtime("error", db::command(args)),
         Command::Backup(args) => in_runtime("error", backup::command(args)),
         Command::Restore(args) => backup::restore(&args),
+        Command::Migrate(args) => in_runtime("error", migrate::command(*args)),
         Command::Reset(args) => in_runtime("warn", reset::command(args)),
         Command::Scheduler(args) => part(CapabilitySet::empty(), None, parts::scheduler::command(args)),
         Command::Controllers(args) => {

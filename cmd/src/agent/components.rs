@@ -77,8 +77,24 @@ pub fn spawn_all(
     if agent.runs(Component::ShownPods) {
         shown = shown::components(supervisor, false);
     }
+    let of_servers = shared.clone();
+    supervisor.spawn("servers", move |stop| servers(of_servers.clone(), stop));
     supervisor.spawn("kubelet", move |stop| kubelet(shared.clone(), shown.clone(), stop));
     Ok(())
+}
+
+/// Learns where the cluster's servers are, and turns to another when one does not answer.
+async fn servers(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), BoxError> {
+    let identity = &shared.identity;
+    let learning = async {
+        identity.servers().learn(shared.proxy().await?.0.clone()).await;
+        Ok::<_, String>(())
+    };
+    let both = futures::future::try_join(learning, identity.watch_over_servers());
+    match stop.run_until_cancelled(both).await {
+        Some(Err(why)) => Err(why.into()),
+        _ => Ok(()),
+    }
 }
 
 async fn kubelet(
@@ -138,8 +154,10 @@ async fn network(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), Box
         return Ok(());
     }
     let ready = async {
-        let addresses =
-            std::iter::once(agent.node_ip).chain(cluster::addresses(&agent.server).await).collect();
+        let mut addresses = vec![agent.node_ip];
+        for server in shared.identity.servers().all() {
+            addresses.extend(cluster::addresses(&server).await);
+        }
         Ok::<_, String>((shared.context(stop.clone()).await?, shared.cluster_cidr().await?, addresses))
     };
     let Some(ready) = stop.run_until_cancelled(ready).await else { return Ok(()) };

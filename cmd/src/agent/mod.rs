@@ -6,7 +6,7 @@
 
 mod authority;
 mod components;
-mod discovery;
+pub mod discovery;
 mod identity;
 mod settings;
 

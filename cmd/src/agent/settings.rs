@@ -2,7 +2,7 @@
 
 use crate::args::AgentArgs;
 use crate::config::Component;
-use crate::join::{Pin, Token};
+use crate::join::{Pin, Token, server_url};
 use crate::kubelet::{KubeletSettings, Said};
 use crate::settings::{node_name, or_note};
 use axum::http::Uri;
@@ -31,7 +31,7 @@ impl Agent {
     /// All mistakes, one a line.
     pub fn load(args: AgentArgs) -> Result<Self, String> {
         let mut mistakes = Vec::new();
-        let server = or_note(server(&args.server), &mut mistakes).unwrap_or_default();
+        let server = or_note(server_url("server", &args.server), &mut mistakes).unwrap_or_default();
         let token = args.token.filter(|token| !token.is_empty());
         let said = Said {
             kubelet: args.kubelet,
@@ -75,13 +75,6 @@ impl Agent {
     pub fn runs(&self, component: Component) -> bool {
         !self.disabled.contains(&component)
     }
-}
-
-fn server(text: &str) -> Result<Uri, String> {
-    let wrong = || format!("server: \"{text}\" is no URL such as https://192.0.2.1:6443");
-    let uri: Uri = text.trim_end_matches('/').parse().map_err(|_| wrong())?;
-    let plain = uri.path().is_empty() || uri.path() == "/";
-    if uri.scheme_str() == Some("https") && uri.host().is_some() && plain { Ok(uri) } else { Err(wrong()) }
 }
 
 fn component(name: &str) -> Result<Component, String> {

@@ -8,6 +8,7 @@ use crate::code;
 use crate::kubelet::{KubeletSettings, Said};
 use crate::node::{self, BoxError};
 use crate::process::fail;
+use crate::servers::Servers;
 use crate::settings::{node_name, or_note};
 use crate::supervise::Supervisor;
 use crate::{cluster, kubeconfig, private};
@@ -161,7 +162,13 @@ struct Run {
 async fn run_until(settings: Arc<Settings>, stop: CancellationToken) -> Result<(), String> {
     let Some(kubeconfig) = &settings.kubeconfig else { return alone(&settings, stop).await };
     let config = kubeconfig::config(kubeconfig).await?;
-    let client = kubeconfig::client(kubeconfig).await?;
+    let servers = Servers::load(config.cluster_url.clone(), Some(&settings.kubelet.data_dir));
+    let make = kubeconfig::maker(config.clone());
+    let client = servers.client(make.clone()).map_err(|why| format!("{}: {why}", kubeconfig.display()))?;
+    let (asking, of_servers) = (servers.clone(), client.clone());
+    let asked = async move { asking.ask(of_servers).await };
+    tokio::spawn(stop.clone().run_until_cancelled_owned(asked));
+    tokio::spawn(stop.clone().run_until_cancelled_owned(servers.watch_over(make)));
     let client_ca_pem = settings.client_ca(&config)?;
     if let Some((certificate, key)) = &settings.kubelet.port.tls {
         // A mistake that nobody mends while this runs.

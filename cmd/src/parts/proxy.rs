@@ -4,6 +4,7 @@
 use super::args::ProxyArgs;
 use crate::address::of_this_node;
 use crate::process::fail;
+use crate::servers::Servers;
 use crate::settings::node_name;
 use crate::supervise::Supervisor;
 use crate::{cluster, kubeconfig, node};
@@ -84,7 +85,14 @@ impl Settings {
 
 async fn run_until(settings: &Settings, stop: CancellationToken) -> Result<(), String> {
     let config = kubeconfig::config(&settings.kubeconfig).await?;
-    let client = kubeconfig::client(&settings.kubeconfig).await?;
+    let servers = Servers::load(config.cluster_url.clone(), None);
+    let make = kubeconfig::maker(config.clone());
+    let shown = settings.kubeconfig.display();
+    let client = servers.client(make.clone()).map_err(|why| format!("{shown}: {why}"))?;
+    let (learning, of_servers) = (servers.clone(), client.clone());
+    let learnt = async move { learning.learn(of_servers).await };
+    tokio::spawn(stop.clone().run_until_cancelled_owned(learnt));
+    tokio::spawn(stop.clone().run_until_cancelled_owned(servers.watch_over(make)));
     let server = &config.cluster_url;
     let informers = Informers::new(client.clone(), stop.clone());
     let mut supervisor = Supervisor::new(stop.clone(), Health::default());

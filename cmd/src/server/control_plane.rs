@@ -2,7 +2,7 @@
 
 use super::identity::Clients;
 use super::rotation::Rotation;
-use super::{door, reloaded, revoked, role, stored};
+use super::{belongs, door, reloaded, revoked, role, stored};
 use crate::backup;
 use crate::config::{Backend, Component, Config};
 use crate::process::StartError;
@@ -64,7 +64,8 @@ async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Arc<SledS
             let store = crate::etcd::open(options).await.map_err(|e| StartError::new("open the store", e))?;
             return Ok((store, None));
         }
-        Backend::Sled => {}
+        Backend::Sled => crate::migrate::refuse_moved(&config.data_dir)
+            .map_err(|e| StartError::new("open the store", std::io::Error::other(e)))?,
     }
     let dir = config.data_dir.join("db");
     let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, SledOptions::default()));
@@ -98,6 +99,9 @@ impl ControlPlane {
         let ((store, sled), pki) = (store?, pki?);
         let (encrypting, source) = config.encryption.open(&config.data_dir.join("pki"), store).await?;
         let store: Arc<dyn Store> = encrypting.clone();
+        if config.backend.is_shared() {
+            belongs::wait(&store, &pki, config.join.is_some()).await;
+        }
         let resources =
             server::load_resources(store.clone()).await.map_err(|e| StartError::new("load the store", e))?;
         let found_at = format!("https://{}", SocketAddr::new(config.node_ip, port));

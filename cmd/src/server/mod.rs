@@ -1,9 +1,11 @@
 //! `coracle server`: the control plane first, then the components, then waiting for the end.
 
+mod belongs;
 mod components;
 mod control_plane;
 mod door;
 mod identity;
+mod joining;
 mod living;
 mod reloaded;
 mod revoked;
@@ -72,13 +74,27 @@ pub async fn command(config: Config) -> ExitCode {
         return fail(&why);
     }
     config.file.iter().for_each(|file| private::warn_of_file(file));
+    let told = until_told_to_end();
+    let mut told = std::pin::pin!(told);
+    let joined = tokio::select! {
+        ended = &mut told => return ended.map_or_else(|e| fail(&e.to_string()), |()| ExitCode::SUCCESS),
+        joined = joining::ensure(&config) => joined,
+    };
+    if let Err(why) = joined {
+        return fail(&why);
+    }
     let stop = CancellationToken::new();
-    let node = match Node::start(&config, stop.clone()).await {
+    // An etcd that is away is waited for, however long.
+    let started = tokio::select! {
+        ended = &mut told => return ended.map_or_else(|e| fail(&e.to_string()), |()| ExitCode::SUCCESS),
+        started = Box::pin(Node::start(&config, stop.clone())) => started,
+    };
+    let node = match started {
         Ok(node) => node,
         Err(error) => return fail(&error.to_string()),
     };
     node.tell_ready();
-    if let Err(error) = until_told_to_end().await {
+    if let Err(error) = told.await {
         return fail(&error.to_string());
     }
     tracing::info!("ending");

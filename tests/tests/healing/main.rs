@@ -10,6 +10,7 @@ mod killed;
 mod nodes;
 mod pods;
 mod power;
+mod servers;
 mod storms;
 
 use coracle_tests::{Cluster, Shell};

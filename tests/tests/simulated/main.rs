@@ -15,6 +15,7 @@ mod dns;
 mod durable;
 mod export;
 mod monitoring;
+mod moving;
 mod nodes;
 mod proxy;
 mod rollout;
