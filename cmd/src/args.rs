@@ -1,6 +1,7 @@
 //! The command line. Flags carry Kubernetes' own names where Kubernetes has one.
 
 use crate::access::AccessArgs;
+use crate::address::NodeIps;
 use crate::authorization::AuthorizationArgs;
 use crate::edge::EdgeArgs;
 use crate::encryption::{EncryptionArgs, SecretsArgs};
@@ -101,7 +102,7 @@ pub struct ServerArgs {
     /// Where state lives [default: /var/lib/coracle]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Address to listen on [default: 0.0.0.0]
+    /// Address to listen on [default: 0.0.0.0, of both families where the node has an IPv6 address]
     #[arg(long, value_name = "ADDRESS")]
     pub bind_address: Option<IpAddr>,
     /// Port of the API [default: 6443]
@@ -113,9 +114,9 @@ pub struct ServerArgs {
     /// Name of this node [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
-    /// Address of this node [default: of the interface with the default route]
+    /// Address of this node, or one of each family: A,B [default: of the interface with the default route]
     #[arg(long, value_name = "ADDRESS")]
-    pub node_ip: Option<IpAddr>,
+    pub node_ip: Option<NodeIps>,
     /// Components to leave out: kubelet, proxy, network, dns, scheduler, controllers, storage, load-balancers,
     /// component-pods, manifests, ui
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
@@ -130,10 +131,10 @@ pub struct ServerArgs {
     /// Socket of the container runtime [default: unix:///run/containerd/containerd.sock]
     #[arg(long, value_name = "URL")]
     pub container_runtime_endpoint: Option<String>,
-    /// Addresses of pods [default: 10.42.0.0/16]
+    /// Addresses of pods; of both families: A,B [default: 10.42.0.0/16]
     #[arg(long, value_name = "CIDR")]
     pub cluster_cidr: Option<String>,
-    /// Addresses of Services [default: 10.43.0.0/16]
+    /// Addresses of Services; of both families: A,B, the first is a Service's unasked [default: 10.43.0.0/16]
     #[arg(long, value_name = "CIDR")]
     pub service_cidr: Option<String>,
     #[command(flatten)]
@@ -188,9 +189,9 @@ pub struct AgentArgs {
     /// Name of this node [default: the one that it joined as, else the host's name]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
-    /// Address of this node [default: of the interface with the default route]
+    /// Address of this node, or one of each family: A,B [default: of the interface with the default route]
     #[arg(long, value_name = "ADDRESS")]
-    pub node_ip: Option<IpAddr>,
+    pub node_ip: Option<NodeIps>,
     /// Components to leave out: proxy, network, dns, component-pods
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub disable: Vec<String>,

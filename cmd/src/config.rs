@@ -1,8 +1,10 @@
 //! The server's settings: defaults, then the configuration file, then flags; checked whole, all mistakes at once.
 
 use crate::access::AccessArgs;
+use crate::address::{NodeIps, of_this_node};
 use crate::args::ServerArgs;
 use crate::authorization::AuthorizationArgs;
+use crate::cidrs::{Cidrs, CidrsError};
 use crate::edge::EdgeArgs;
 use crate::encryption::EncryptionArgs;
 use crate::etcd::EtcdArgs;
@@ -13,11 +15,10 @@ use crate::settings::{DEFAULT_DATA_DIR, admin_conf, node_name, or_note};
 use crate::time::Time;
 use coracle_apiserver::store::etcd::EtcdOptions;
 use coracle_kubelet::config::{STREAMING_CONNECTION_IDLE_TIMEOUT, Written};
-use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -93,7 +94,7 @@ struct File {
     https_port: Option<u16>,
     write_kubeconfig: Option<PathBuf>,
     node_name: Option<String>,
-    node_ip: Option<IpAddr>,
+    node_ip: Option<NodeIps>,
     disable: Option<Vec<String>>,
     storage_backend: Option<String>,
     etcd_servers: Option<Vec<String>>,
@@ -188,12 +189,14 @@ pub struct Config {
     pub kubeconfig: PathBuf,
     pub node_name: String,
     pub node_ip: IpAddr,
+    /// Of the other family, in a cluster of both.
+    pub second_ip: Option<IpAddr>,
     pub disabled: BTreeSet<Component>,
     pub backend: Backend,
     /// Whose cluster it joins.
     pub join: Option<Join>,
-    pub cluster_cidr: String,
-    pub service_cidr: String,
+    pub cluster_cidr: Cidrs,
+    pub service_cidr: Cidrs,
     pub simulate_nodes: u32,
     pub enable_admission_plugins: Vec<String>,
     pub disable_admission_plugins: Vec<String>,
@@ -225,6 +228,10 @@ impl Config {
         let text = file.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
         let said = serde_saphyr::from_str(&text).unwrap_or_default();
         self.flags = crate::flags::given(arguments, &said);
+    }
+
+    pub fn node_ips(&self) -> NodeIps {
+        NodeIps { first: self.node_ip, second: self.second_ip }
     }
 
     pub fn runs(&self, component: Component) -> bool {
@@ -297,15 +304,16 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
         cidr("cluster-cidr", args.cluster_cidr.or(file.cluster_cidr), "10.42.0.0/16", mistakes);
     let service_cidr =
         cidr("service-cidr", args.service_cidr.or(file.service_cidr), "10.43.0.0/16", mistakes);
+    check_sizes(&cluster_cidr, &service_cidr, mistakes);
+    let node_ips =
+        args.node_ip.or(file.node_ip).unwrap_or_else(|| own_addresses(&cluster_cidr, &service_cidr));
     Config {
         kubeconfig,
-        bind_address: args.bind_address.or(file.bind_address).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        bind_address: args.bind_address.or(file.bind_address).unwrap_or_else(|| node_ips.anywhere()),
         https_port: args.https_port.or(file.https_port).unwrap_or(6443),
         node_name: node_name(args.node_name.or(file.node_name), mistakes),
-        node_ip: args
-            .node_ip
-            .or(file.node_ip)
-            .unwrap_or_else(|| crate::address::of_this_node(&[&cluster_cidr, &service_cidr])),
+        node_ip: node_ips.first,
+        second_ip: node_ips.second,
         disabled: disabled.iter().filter_map(|name| or_note(Component::parse(name), mistakes)).collect(),
         backend,
         join,
@@ -352,12 +360,32 @@ fn parse_backend(name: Option<&str>, etcd: &EtcdArgs, mistakes: &mut Vec<String>
     }
 }
 
-fn cidr(flag: &str, asked: Option<String>, default: &str, mistakes: &mut Vec<String>) -> String {
+fn cidr(flag: &str, asked: Option<String>, default: &str, mistakes: &mut Vec<String>) -> Cidrs {
     let text = asked.unwrap_or_else(|| default.to_owned());
-    if text.parse::<IpNet>().is_err() {
-        mistakes.push(format!("{flag}: \"{text}\" is no CIDR such as {default}"));
+    text.parse().unwrap_or_else(|why: CidrsError| {
+        let example = if why == CidrsError::NoCidr { format!(" such as {default}") } else { String::new() };
+        mistakes.push(format!("{flag}: \"{text}\" {why}{example}"));
+        Cidrs::default()
+    })
+}
+
+/// Addresses of a Service are counted in 64 bits at most, as upstream's; a node's range of pods is cut from the cluster's.
+fn check_sizes(pods: &Cidrs, services: &Cidrs, mistakes: &mut Vec<String>) {
+    if let Some(large) = services.iter().find(|range| range.addr().is_ipv6() && range.prefix_len() < 64) {
+        mistakes.push(format!("service-cidr: {large} is too large, a prefix of IPv6 has 64 bits or more"));
     }
-    text
+    if let Err(why) = pods.to_string().parse::<coracle_controllers::ClusterCidr>()
+        && pods.first().is_some()
+    {
+        mistakes.push(format!("cluster-cidr: {why}"));
+    }
+}
+
+/// In the families of the cluster's Services.
+fn own_addresses(pods: &Cidrs, services: &Cidrs) -> NodeIps {
+    let ranges: Vec<_> = pods.iter().chain(services.iter()).collect();
+    let families: Vec<bool> = services.iter().map(|range| range.addr().is_ipv6()).collect();
+    of_this_node(&ranges, &families)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod cert;
 mod certificates;
 mod check;
 mod ci;
+mod cidrs;
 mod cluster;
 mod code;
 mod config;

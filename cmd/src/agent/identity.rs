@@ -73,7 +73,7 @@ impl Identity {
         not_there(&client, agent).await?;
         let ca_pem = RwLock::new(ca_pem);
         let this = Self { agent: agent.clone(), dir: agent.data_dir.join("pki"), servers, ca_pem };
-        let wanted = Role::Kubelet.wanted(&agent.node_name, agent.node_ip);
+        let wanted = Role::Kubelet.wanted(&agent.node_name, agent.node_ips());
         let issued = request::issue(&client, &wanted).await;
         let issued = issued.map_err(|why| format!("{}: {why}", server.to_string().trim_end_matches('/')))?;
         // The CA first: a certificate without it would be worth nothing.
@@ -188,7 +188,7 @@ impl Identity {
         Keeper {
             dir: self.dir.clone(),
             node_name: self.agent.node_name.clone(),
-            node_ip: self.agent.node_ip,
+            node_ips: self.agent.node_ips(),
             roles: &Role::ALL,
             outdated_by: Some(self.ca_pem()),
             kubelet: Box::new(kubelet),

@@ -1,5 +1,6 @@
 //! The flags of `coracle agent`, checked whole.
 
+use crate::address::{NodeIps, of_this_node};
 use crate::args::AgentArgs;
 use crate::config::Component;
 use crate::join::{Pin, Token, server_url};
@@ -22,6 +23,8 @@ pub struct Agent {
     /// Whether somebody asked for that name.
     pub name_was_asked: bool,
     pub node_ip: IpAddr,
+    /// Of the other family, where somebody gave one.
+    pub second_ip: Option<IpAddr>,
     pub disabled: BTreeSet<Component>,
     pub cni_conf_dir: PathBuf,
     pub kubelet: KubeletSettings,
@@ -43,6 +46,7 @@ impl Agent {
             ..Said::default()
         };
         let kubelet = KubeletSettings::read(said, &mut mistakes);
+        let node_ips = args.node_ip.unwrap_or_else(|| own_address(&server));
         kubelet.refuse_foreign_certificates(&mut mistakes);
         let agent = Self {
             server,
@@ -55,7 +59,8 @@ impl Agent {
             data_dir: args.data_dir,
             name_was_asked: args.node_name.is_some(),
             node_name: node_name(args.node_name, &mut mistakes),
-            node_ip: args.node_ip.unwrap_or_else(|| crate::address::of_this_node(&[])),
+            node_ip: node_ips.first,
+            second_ip: node_ips.second,
             disabled: args
                 .disable
                 .iter()
@@ -67,6 +72,10 @@ impl Agent {
         if mistakes.is_empty() { Ok(agent) } else { Err(mistakes.join("\n")) }
     }
 
+    pub fn node_ips(&self) -> NodeIps {
+        NodeIps { first: self.node_ip, second: self.second_ip }
+    }
+
     /// Under the name that it joined as.
     pub fn named(self, name: &str) -> Self {
         Self { node_name: name.to_owned(), ..self }
@@ -75,6 +84,12 @@ impl Agent {
     pub fn runs(&self, component: Component) -> bool {
         !self.disabled.contains(&component)
     }
+}
+
+/// Of the family in which the server is reached, where its address says one: what ranges the cluster has is not known yet.
+fn own_address(server: &Uri) -> NodeIps {
+    let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
+    of_this_node(&[], &[host.parse::<std::net::Ipv6Addr>().is_ok()])
 }
 
 fn component(name: &str) -> Result<Component, String> {

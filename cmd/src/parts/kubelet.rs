@@ -2,7 +2,7 @@
 //! and never joins by a token.
 
 use super::args::KubeletPartArgs;
-use crate::address::of_this_node;
+use crate::address::{NodeIps, of_this_node};
 use crate::certificates::{Certificate, Keeper, Role};
 use crate::code;
 use crate::kubelet::{KubeletSettings, Said};
@@ -57,8 +57,8 @@ impl Settings {
         let asked = named(args.node_name, own.as_deref());
         let asked = or_note(asked, &mut mistakes).unwrap_or_else(|| own.clone());
         let name = node_name(asked, &mut mistakes);
-        let mut kubelet =
-            coracle_kubelet::Config::new(name, args.node_ip.unwrap_or_else(|| of_this_node(&[])));
+        let node_ips = args.node_ip.unwrap_or_else(|| of_this_node(&[], &[]));
+        let mut kubelet = coracle_kubelet::Config::new(name, node_ips.first).with_second(node_ips.second);
         kubelet.data_dir = args.data_dir;
         kubelet.standalone = args.kubeconfig.is_none();
         let said = Said {
@@ -102,7 +102,7 @@ impl Settings {
         Keeper {
             dir: self.kubelet.data_dir.join("pki"),
             node_name: self.kubelet.node_name.clone(),
-            node_ip: self.kubelet.node_ip,
+            node_ips: NodeIps { first: self.kubelet.node_ip, second: self.kubelet.second_ip },
             roles: &[Role::Serving],
             outdated_by: None,
             kubelet: Box::new(move || Ok(client.clone())),

@@ -48,11 +48,11 @@ pub struct ControlPlane {
 
 /// The `n`th address of the service range: 1 is the API's, 10 is DNS'.
 pub fn service_address(config: &Config, n: u8) -> IpAddr {
-    match config.service_cidr.parse().map(|net: ipnet::IpNet| net.network()) {
-        Ok(IpAddr::V4(first)) => IpAddr::from((u32::from(first) + u32::from(n)).to_be_bytes()),
-        Ok(IpAddr::V6(first)) => IpAddr::from((u128::from(first) + u128::from(n)).to_be_bytes()),
+    match config.service_cidr.first().map(|net| net.network()) {
+        Some(IpAddr::V4(first)) => IpAddr::from((u32::from(first) + u32::from(n)).to_be_bytes()),
+        Some(IpAddr::V6(first)) => IpAddr::from((u128::from(first) + u128::from(n)).to_be_bytes()),
         // The configuration was checked; only a caller that made one by hand can get here.
-        Err(_) => IpAddr::from([10, 43, 0, n]),
+        None => IpAddr::from([10, 43, 0, n]),
     }
 }
 
@@ -78,7 +78,7 @@ async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Arc<SledS
 async fn open_pki(config: &Config) -> Result<Arc<Pki>, StartError> {
     let options = PkiOptions {
         node_name: config.node_name.clone(),
-        extra_names: vec![config.node_ip.to_string()],
+        extra_names: config.node_ips().all().map(|ip| ip.to_string()).collect(),
         service_ip: service_address(config, 1),
         ..PkiOptions::default()
     };
@@ -319,7 +319,7 @@ fn assemble(
 fn guard(pki: Arc<Pki>, config: &Config) -> Guard {
     Guard {
         own_node: config.node_name.clone(),
-        service_networks: config.service_cidr.parse().into_iter().collect(),
+        service_networks: config.service_cidr.iter().collect(),
         own_names: Some(Arc::new(move || pki.server_names())),
     }
 }
@@ -340,8 +340,8 @@ pub fn first_objects(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {
         api_addresses: if config.backend.is_shared() { Vec::new() } else { vec![config.node_ip] },
         api_port: port,
         service_ip: service_address(config, 1),
-        service_cidr: config.service_cidr.clone(),
-        cluster_cidr: config.cluster_cidr.clone(),
+        service_cidr: config.service_cidr.to_string(),
+        cluster_cidr: config.cluster_cidr.to_string(),
         local_path: config.runs(Component::Storage),
         dns: config.runs(Component::Dns).then(|| ClusterDns {
             ip: service_address(config, 10),

@@ -28,8 +28,8 @@ pub async fn ensure(config: &Config) -> Result<(), String> {
         ));
     }
     let given = ask(join).await?;
-    agrees("cluster-cidr", given.cluster_cidr.as_deref(), &config.cluster_cidr)?;
-    agrees("service-cidr", given.service_cidr.as_deref(), &config.service_cidr)?;
+    agrees("cluster-cidr", given.cluster_cidr.as_deref(), &config.cluster_cidr.to_string())?;
+    agrees("service-cidr", given.service_cidr.as_deref(), &config.service_cidr.to_string())?;
     given.write(&pki)?;
     tracing::info!(server = %join.server, "authorities and keys were handed over");
     Ok(())

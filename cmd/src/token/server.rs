@@ -112,5 +112,5 @@ async fn cluster_cidr(client: &kube::Client) -> Option<String> {
 /// That of the first server.
 async fn service_cidr(client: &kube::Client) -> Option<String> {
     let all: Api<ServiceCIDR> = Api::all(client.clone());
-    all.get("kubernetes").await.ok()?.spec?.cidrs?.into_iter().next()
+    Some(all.get("kubernetes").await.ok()?.spec?.cidrs?.join(","))
 }

@@ -192,10 +192,13 @@ pub fn status(
         features: features(runtime).or_else(|| old.features.clone()),
         runtime_handlers: handlers(runtime).or_else(|| old.runtime_handlers.clone()),
         conditions: Some(ours.into_iter().chain(foreign).collect()),
-        addresses: Some(vec![
-            address("InternalIP", config.node_ip.to_string()),
-            address("Hostname", config.node_name.clone()),
-        ]),
+        addresses: Some(
+            config
+                .node_ips()
+                .map(|ip| address("InternalIP", ip.to_string()))
+                .chain([address("Hostname", config.node_name.clone())])
+                .collect(),
+        ),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(config.port.port) }),
         }),

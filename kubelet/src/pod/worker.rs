@@ -380,7 +380,7 @@ impl Worker {
 
     /// The pod's status. `holds`: it has claims that are not given back yet.
     pub(super) fn status(&self, ending: Option<&Ending>, holds: bool) -> PodStatus {
-        let host_ip = self.kubelet.config.node_ip.to_string();
+        let host_ips = self.kubelet.config.host_ips();
         let mut resources = self.kubelet.dra.statuses(&self.wanted);
         for (container, devices) in self.kubelet.allocation.devices.statuses(&self.uid) {
             resources.entry(container).or_default().extend(devices);
@@ -392,7 +392,7 @@ impl Worker {
             ending,
             holds,
             resources: &resources,
-            host_ip: &host_ip,
+            host_ips: &host_ips,
             messages: &self.messages,
             recursive_mounts: self.recursive_mounts,
             seen_at: self.seen_at,

@@ -14,6 +14,7 @@ mod discover;
 mod dns;
 mod durable;
 mod export;
+mod families;
 mod monitoring;
 mod moving;
 mod nodes;
