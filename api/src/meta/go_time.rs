@@ -181,7 +181,7 @@ mod tests {
             whole("2018-02-20T04:10:55.1234567890123+01:30"),
             Ok("2018-02-20T02:40:55.123456789Z".to_owned())
         );
-        let micros = parse("2018-02-20T04:10:55.123456-00:00", MICROS).unwrap();
+        let micros = parse("2018-02-20T04:10:55.123456+00:00", MICROS).unwrap();
         assert_eq!(micros.to_string(), "2018-02-20T04:10:55.123456Z");
     }
 }
