@@ -3,7 +3,7 @@
 use super::order::Order;
 use super::path::Path;
 use super::{DecodeError, MAX_PROBLEMS, Problems};
-use crate::meta::time;
+use crate::meta::{go_time, time};
 use crate::quantity::Quantity;
 use crate::schema::{self, FieldRef, Kind, TypeRef};
 use base64::Engine;
@@ -257,8 +257,12 @@ impl<'t> Walk<'t> {
             return Ok(ty.nullable());
         }
         self.value(item, Spot { ty, go: Go::Field(field), path, order })?;
-        // An empty list of owners asks to forget them; it is never stored.
-        Ok(!ty.is_built_in() || !field.omits(item) || field.name() == MANAGED_FIELDS)
+        Ok(!ty.is_built_in() || !field.omits(item) || self.empty_is_meant(field.name()))
+    }
+
+    /// Whether an empty list says something else than none. It is never stored: one of owners asks to forget them.
+    fn empty_is_meant(&self, name: &str) -> bool {
+        name == MANAGED_FIELDS || self.owner.is_some_and(|owner| takes_no_rules(owner, name))
     }
 
     fn scalar(&mut self, value: &mut Value, at: Spot<'_, 't>) -> Result<(), DecodeError> {
@@ -334,6 +338,11 @@ impl<'t> Walk<'t> {
     }
 }
 
+/// An empty list of rules for scaling takes none of the usual ones, and is refused for it.
+pub(super) fn takes_no_rules(owner: TypeRef<'_>, name: &str) -> bool {
+    name == "policies" && owner.short_name() == "HPAScalingRules"
+}
+
 /// Whether it is certainly canonical: most quantities are a small number with a suffix.
 fn is_plain_quantity(text: &str) -> bool {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -350,13 +359,11 @@ fn quantity(value: &mut Value, text: &str) -> Result<(), DecodeError> {
 }
 
 fn timestamp(value: &mut Value, kind: Kind, text: &str) -> Result<(), DecodeError> {
-    let parsed = time::parse(text).ok_or_else(|| {
-        let layout =
-            if kind == Kind::Time { "2006-01-02T15:04:05Z07:00" } else { "2006-01-02T15:04:05.000000Z07:00" };
-        DecodeError::Type(format!("parsing time {text:?} as {layout:?}: cannot parse {text:?} as \"2006\""))
-    })?;
-    let form = if kind == Kind::Time { time::format_seconds } else { time::format_micros };
-    *value = form(parsed).into();
+    let (layout, form) = match kind {
+        Kind::MicroTime => (go_time::MICROS, time::format_micros as fn(jiff::Timestamp) -> String),
+        _ => (go_time::SECONDS, time::format_seconds as fn(jiff::Timestamp) -> String),
+    };
+    *value = form(go_time::parse(text, layout).map_err(DecodeError::Type)?).into();
     Ok(())
 }
 
