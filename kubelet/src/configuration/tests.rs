@@ -64,6 +64,7 @@ fn chosen() -> Vec<(&'static str, Value, Value)> {
         ("streamingConnectionIdleTimeout", json!("1h0m0s")),
         ("nodeStatusUpdateFrequency", json!("11s")),
         ("nodeStatusReportFrequency", json!("6m0s")),
+        ("memorySwap", json!({ "swapBehavior": "LimitedSwap" })),
         ("nodeLeaseDurationSeconds", json!(44)),
         ("imageMinimumGCAge", json!("3m0s")),
         ("imageMaximumGCAge", json!("24h0m0s")),
@@ -273,6 +274,7 @@ fn all_mistakes_are_named_at_once() {
         "registerWithTaints": [{ "key": "a", "effect": "Sometimes" }], "maxParallelImagePulls": 3,
         "crashLoopBackOff": { "maxContainerRestartPeriod": "10m" }, "allowedUnsafeSysctls": ["vm.*"],
         "staticPodURL": "ftp://x", "tlsCertFile": "/c", "containerRuntimeEndpoint": "tcp://x",
+        "memorySwap": { "swapBehavior": "UnlimitedSwap" },
     }));
     let mistakes = applied(&written).unwrap_err().join("\n");
     for field in [
@@ -293,6 +295,7 @@ fn all_mistakes_are_named_at_once() {
         "staticPodURL: ",
         "tlsCertFile: ",
         "containerRuntimeEndpoint: ",
+        "memorySwap.swapBehavior: \"UnlimitedSwap\" is unknown, known are NoSwap, LimitedSwap",
     ] {
         assert!(mistakes.contains(field), "{field} is missing from {mistakes}");
     }

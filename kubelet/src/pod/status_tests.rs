@@ -173,7 +173,7 @@ fn a_container_stopped_to_be_started_anew_ends_no_pod() {
 
 #[test]
 fn resizes_are_conditions_and_resources() {
-    use crate::pod::room::Pending;
+    use crate::kubelet::room::Pending;
     let resources = |cpu: &str| json!({ "requests": { "cpu": cpu } });
     let mut wanted = pod("Always");
     wanted["spec"]["containers"][0]["resources"] = resources("2");

@@ -2,11 +2,11 @@
 //! Services choose where they send clients.
 
 use super::ending::Ending;
-use super::inbox::Inbox;
 use super::observed::Observed;
 use super::plan::{Health, Memory};
 use super::status::{self, Input};
 use super::worker::Worker;
+use crate::kubelet::inbox::Inbox;
 use crate::pod_facts::now;
 use crate::probe::prober::Kind as ProbeKind;
 use crate::publisher::Publisher;
