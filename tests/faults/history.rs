@@ -254,7 +254,9 @@ mod tests {
         assert!(gap.contains("came after None"), "{gap}");
         let order = wrong(|h| h.watches.get_mut(&0).unwrap()[0].revision = 30);
         assert!(order.contains("watch at server 0"), "{order}");
-        let end = wrong(|h| drop(h.last.insert("k".to_owned(), 1)));
+        let end = wrong(|h| {
+            h.last.insert("k".to_owned(), 1);
+        });
         assert!(end.contains("at the end"), "{end}");
         let stale = wrong(|h| h.reads.push(read(22, 23, 1)));
         assert!(stale.contains("after 2 was known"), "{stale}");
