@@ -4,6 +4,7 @@
 mod controller;
 
 use bytes::Bytes;
+#[allow(unused_imports, reason = "tests of nodes take no snapshots")]
 pub use controller::{Controller, Shot};
 use coracle_storage::csi::messages as csi;
 use csi::NodeRpcType;
