@@ -257,12 +257,8 @@ impl<'t> Walk<'t> {
             return Ok(ty.nullable());
         }
         self.value(item, Spot { ty, go: Go::Field(field), path, order })?;
-        Ok(!ty.is_built_in() || !field.omits(item) || self.empty_is_meant(field.name()))
-    }
-
-    /// Whether an empty list says something else than none. It is never stored: one of owners asks to forget them.
-    fn empty_is_meant(&self, name: &str) -> bool {
-        name == MANAGED_FIELDS || self.owner.is_some_and(|owner| takes_no_rules(owner, name))
+        // An empty list of owners asks to forget them; it is never stored.
+        Ok(!ty.is_built_in() || !field.omits(item) || field.name() == MANAGED_FIELDS)
     }
 
     fn scalar(&mut self, value: &mut Value, at: Spot<'_, 't>) -> Result<(), DecodeError> {
@@ -336,11 +332,6 @@ impl<'t> Walk<'t> {
             "json: cannot unmarshal {what} into Go struct field {owner}.{path} of type {go}"
         ))
     }
-}
-
-/// An empty list of rules for scaling takes none of the usual ones, and is refused for it.
-pub(super) fn takes_no_rules(owner: TypeRef<'_>, name: &str) -> bool {
-    name == "policies" && owner.short_name() == "HPAScalingRules"
 }
 
 /// Whether it is certainly canonical: most quantities are a small number with a suffix.

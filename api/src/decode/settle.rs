@@ -1,6 +1,6 @@
 //! What a write leaves of an object: upstream holds objects in Go structs and writes those.
 
-use super::conform::{MANAGED_FIELDS, schema_in, takes_no_rules};
+use super::conform::{MANAGED_FIELDS, schema_in};
 use crate::schema::{FieldRef, Kind, TypeRef};
 use serde_json::{Map, Value};
 
@@ -64,7 +64,7 @@ fn structure(map: &mut Map<String, Value>, ty: TypeRef<'_>) {
         if item.is_null() && field.is_kept() {
             *item = zero(field);
         }
-        !field.omits(item) || takes_no_rules(ty, name)
+        !field.omits(item)
     });
     fields.pass(|field| missing.push(field));
     for field in missing {

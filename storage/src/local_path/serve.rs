@@ -40,9 +40,8 @@ pub async fn serve(
                 }
             }
         }
-        match tokio::time::timeout(ROOM_LOOK, node.changed()).await {
-            Ok(Err(_)) => return std::future::pending().await,
-            Ok(Ok(())) | Err(_) => {}
+        if let Ok(Err(_)) = tokio::time::timeout(ROOM_LOOK, node.changed()).await {
+            return std::future::pending().await;
         }
     }
 }

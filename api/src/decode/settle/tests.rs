@@ -146,11 +146,3 @@ fn schemas_of_definitions_are_settled_wherever_they_stand() {
         json!({ "conditions": null, "acceptedNames": { "plural": "", "kind": "" }, "storedVersions": null })
     );
 }
-
-#[test]
-fn rules_for_scaling_may_be_none_at_all() {
-    let sent = json!({ "spec": { "metrics": [], "behavior": { "scaleDown": { "policies": [] } } } });
-    let object = settled("autoscaling", "v2", "HorizontalPodAutoscaler", sent);
-    assert_eq!(object["spec"]["behavior"]["scaleDown"]["policies"], json!([]));
-    assert_eq!(object["spec"]["metrics"], Value::Null);
-}
