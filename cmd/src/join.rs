@@ -64,7 +64,7 @@ impl ServerToken {
         };
         let (token, key) = text.rsplit_once('.').ok_or_else(wrong)?;
         let token = Token::parse(token).map_err(|_| wrong())?;
-        let key = crate::backup::hex(key).and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)?;
+        let key = crate::hex::key_of(key).and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)?;
         Ok(Self { token, key })
     }
 

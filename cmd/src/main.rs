@@ -25,6 +25,7 @@ mod etcd;
 mod eviction;
 mod flags;
 mod handover;
+mod hex;
 mod join;
 mod kubeconfig;
 mod kubelet;

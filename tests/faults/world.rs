@@ -180,7 +180,10 @@ impl World {
 
     fn token(&self) -> Result<String, Error> {
         let dir = self.dir.path().join("server1");
-        let made = Command::new(coracle_tests::coracle())
+        // The kubeconfig leads to the server's own loopback.
+        let made = Command::new("ip")
+            .args(["netns", "exec", "server1"])
+            .arg(coracle_tests::coracle())
             .args(["token", "create", "--server", "--data-dir"])
             .arg(dir.join("data"))
             .arg("--kubeconfig")

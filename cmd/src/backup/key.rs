@@ -12,7 +12,7 @@ impl Key {
     pub fn read(path: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let text = text.trim();
-        let bytes = hex(text).or_else(|| STANDARD.decode(text).ok());
+        let bytes = crate::hex::key_of(text).or_else(|| STANDARD.decode(text).ok());
         let key = bytes.and_then(|bytes| bytes.try_into().ok()).map(Self);
         key.ok_or_else(|| {
             format!(
@@ -30,14 +30,6 @@ impl Key {
     pub fn of(byte: u8) -> Self {
         Self([byte; 32])
     }
-}
-
-/// 32 bytes of 64 digits.
-pub fn hex(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
-    let pair = |pair: &[u32]| u8::try_from(pair[0] << 4 | pair[1]).ok();
-    let digits = digits.filter(|digits| digits.len() == 64)?;
-    digits.chunks_exact(2).map(pair).collect()
 }
 
 #[cfg(test)]
