@@ -176,6 +176,8 @@ pub struct Config {
     pub kubeconfig: PathBuf,
     pub node_name: String,
     pub node_ip: IpAddr,
+    /// Nobody named that address, and none to listen on: the machine's is taken, whichever it is.
+    pub follows_address: bool,
     pub disabled: BTreeSet<Component>,
     pub backend: Backend,
     pub cluster_cidr: String,
@@ -282,15 +284,15 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
         cidr("cluster-cidr", args.cluster_cidr.or(file.cluster_cidr), "10.42.0.0/16", mistakes);
     let service_cidr =
         cidr("service-cidr", args.service_cidr.or(file.service_cidr), "10.43.0.0/16", mistakes);
+    let bind_address = args.bind_address.or(file.bind_address).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let node_ip = args.node_ip.or(file.node_ip);
     Config {
         kubeconfig,
-        bind_address: args.bind_address.or(file.bind_address).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        bind_address,
+        follows_address: node_ip.is_none() && (bind_address.is_unspecified() || bind_address.is_loopback()),
         https_port: args.https_port.or(file.https_port).unwrap_or(6443),
         node_name: node_name(args.node_name.or(file.node_name), mistakes),
-        node_ip: args
-            .node_ip
-            .or(file.node_ip)
-            .unwrap_or_else(|| crate::address::of_this_node(&[&cluster_cidr, &service_cidr])),
+        node_ip: node_ip.unwrap_or_else(|| crate::address::of_this_node(&[&cluster_cidr, &service_cidr])),
         disabled: disabled.iter().filter_map(|name| or_note(Component::parse(name), mistakes)).collect(),
         backend,
         cluster_cidr,
@@ -342,6 +344,16 @@ fn cidr(flag: &str, asked: Option<String>, default: &str, mistakes: &mut Vec<Str
         mistakes.push(format!("{flag}: \"{text}\" is no CIDR such as {default}"));
     }
     text
+}
+
+/// The names that the file takes, at the top or in a section: what serde says of a name that it does not.
+#[cfg(test)]
+pub fn keys(section: Option<&str>) -> BTreeSet<String> {
+    let nothing = serde_json::json!({ "?": null });
+    let asked = section.map_or_else(|| nothing.clone(), |name| serde_json::json!({ name: nothing }));
+    let said = serde_json::from_value::<File>(asked).err().expect("no such name").to_string();
+    let (_, expected) = said.split_once("expected").expect("serde's words");
+    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod authentication;
 mod authorities;
 mod authorization;
 mod backup;
+mod book;
 mod cert;
 mod certificates;
 mod check;
@@ -36,6 +37,7 @@ mod posts;
 mod private;
 mod privileges;
 mod process;
+mod progress;
 mod reset;
 mod scheduled;
 mod server;
@@ -118,6 +120,7 @@ fn main() -> ExitCode {
         Command::Secrets(args) => encryption::command(&args),
         Command::Snapshots => snapshots(),
         Command::Completion(args) => manual::completion(&args),
+        Command::Help(args) => book::command(&args),
         Command::Manual(args) => manual::command(&args),
     }
 }
@@ -145,6 +148,9 @@ fn in_runtime(log: &str, command: impl Future<Output = ExitCode>) -> ExitCode {
             runtime.spawn(log.clone().tell_counts());
             let code = runtime.block_on(command);
             log.end();
+            if process::begins_anew() {
+                return process::fail(&format!("it cannot begin anew: {}", process::again()));
+            }
             // Whatever still runs has been told to end, and must not keep the process.
             runtime.shutdown_background();
             code

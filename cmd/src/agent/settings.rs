@@ -22,6 +22,8 @@ pub struct Agent {
     /// Whether somebody asked for that name.
     pub name_was_asked: bool,
     pub node_ip: IpAddr,
+    /// Nobody named that address: the machine's is taken, whichever it is.
+    pub follows_address: bool,
     pub disabled: BTreeSet<Component>,
     pub cni_conf_dir: PathBuf,
     pub kubelet: KubeletSettings,
@@ -55,6 +57,7 @@ impl Agent {
             data_dir: args.data_dir,
             name_was_asked: args.node_name.is_some(),
             node_name: node_name(args.node_name, &mut mistakes),
+            follows_address: args.node_ip.is_none(),
             node_ip: args.node_ip.unwrap_or_else(|| crate::address::of_this_node(&[])),
             disabled: args
                 .disable
@@ -70,6 +73,14 @@ impl Agent {
     /// Under the name that it joined as.
     pub fn named(self, name: &str) -> Self {
         Self { node_name: name.to_owned(), ..self }
+    }
+
+    /// Returns when this machine has another address, if that is to be followed.
+    pub async fn moved(&self) -> IpAddr {
+        if !self.follows_address {
+            return std::future::pending().await;
+        }
+        crate::address::moved(self.node_ip, &[]).await
     }
 
     pub fn runs(&self, component: Component) -> bool {

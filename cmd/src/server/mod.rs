@@ -17,8 +17,9 @@ use crate::args::ServerArgs;
 use crate::code;
 use crate::config::Config;
 use crate::private;
-use crate::process::{StartError, fail, until_told_to_end};
+use crate::process::{StartError, begin_anew_at_the_end, fail, until_told_to_end};
 use crate::supervise::Supervisor;
+use std::net::IpAddr;
 use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
 
@@ -64,6 +65,14 @@ pub fn configure(args: ServerArgs) -> Result<Config, String> {
     Ok(config)
 }
 
+/// Where nobody said which address this node has.
+async fn moved(config: &Config) -> IpAddr {
+    if !config.follows_address {
+        return std::future::pending().await;
+    }
+    crate::address::moved(config.node_ip, &[&config.cluster_cidr, &config.service_cidr]).await
+}
+
 pub async fn command(config: Config) -> ExitCode {
     if let Err(why) = private::directory(&config.data_dir) {
         return fail(&why);
@@ -78,10 +87,17 @@ pub async fn command(config: Config) -> ExitCode {
         Err(error) => return fail(&error.to_string()),
     };
     node.tell_ready();
-    if let Err(error) = until_told_to_end().await {
-        return fail(&error.to_string());
+    tokio::select! {
+        told = until_told_to_end() => match told {
+            Ok(()) => tracing::info!("ending"),
+            Err(error) => return fail(&error.to_string()),
+        },
+        address = moved(&config) => {
+            // Certificates, Node, endpoints, rules and names are all made of it; containers outlive this.
+            tracing::warn!(old = %config.node_ip, new = %address, "this machine has another address: beginning anew");
+            begin_anew_at_the_end();
+        }
     }
-    tracing::info!("ending");
     node.shut_down().await;
     ExitCode::SUCCESS
 }
