@@ -50,4 +50,5 @@ pub mod volume_stats;
 pub use components::ComponentLogs;
 pub use configuration::components::{Component, ComponentState};
 pub use configuration::config::{self, Config};
+pub use configuration::fields;
 pub use run::{Built, Ended, Error, Parts, build, prepare_kernel, run};

@@ -1,9 +1,10 @@
-//! Which layout a store's directory has. The file is written once, and read before anything else.
+//! Which layout a store's directory has. The file is written once, and read before anything else; a store of an earlier
+//! layout is copied before it is changed, so that an earlier version can have it back.
 
 use super::disk;
 use crate::StoreError;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const FILE: &str = "format";
 
@@ -18,6 +19,11 @@ pub(super) enum Format {
 }
 
 const NEWEST: u32 = 2;
+
+/// The layout of before is kept here, in the store's own directory, until somebody deletes it.
+const KEPT: &str = "before-format-";
+/// Of the moment, or made anew: who goes back does not need them.
+const NOT_KEPT: [&str; 2] = ["lock", "reserve"];
 
 impl Format {
     /// # Errors
@@ -39,6 +45,29 @@ impl Format {
         }
     }
 
+    /// Copies a store of an earlier layout, with all that is in it, and says where the copy is. The directory must be locked.
+    /// A copy that is whole is made once; what an interrupted one left is overwritten.
+    ///
+    /// # Errors
+    /// `Damaged` as [`of`](Self::of); `Io` where there is no room for it: nothing of the store has been changed then.
+    pub fn keep_earlier(dir: &Path) -> Result<Option<PathBuf>, StoreError> {
+        let kept = dir.join(format!("{KEPT}{NEWEST}"));
+        if Self::of(dir)? == Self::NamedWhenBegun || kept.exists() || !has_state(dir) {
+            return Ok(None);
+        }
+        let new = kept.with_extension("partial");
+        let copied = (|| {
+            if new.is_dir() {
+                std::fs::remove_dir_all(&new)?;
+            }
+            copy_tree(dir, &new)?;
+            std::fs::rename(&new, &kept)?;
+            disk::sync_dir(dir)
+        })();
+        copied.map_err(disk::at(&kept))?;
+        Ok(Some(kept))
+    }
+
     /// Says that the directory has the newest layout from now on.
     pub fn settle(dir: &Path) -> std::io::Result<()> {
         let text = format!("{NEWEST} {NEWEST}\n");
@@ -48,6 +77,33 @@ impl Format {
         }
         disk::replace(&path, |file| file.write_all(text.as_bytes()))
     }
+}
+
+/// Whether anything was ever written there.
+fn has_state(dir: &Path) -> bool {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.any(|name| name.starts_with(super::segment::PREFIX) || name == "sled" || name == "snapshot")
+}
+
+/// Plain files and directories, synced; copies of earlier layouts are left out.
+fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(KEPT) || NOT_KEPT.contains(&name.as_str()) {
+            continue;
+        }
+        let target = to.join(&name);
+        if entry.file_type()?.is_dir() {
+            copy_tree(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), &target)?;
+            std::fs::File::open(&target)?.sync_all()?;
+        }
+    }
+    disk::sync_dir(to)
 }
 
 /// The number, which stands there twice: a flipped bit must not pass for a later version.

@@ -114,6 +114,9 @@ impl SledStore {
         let dir = dir.as_ref();
         disk::create_dir(dir).map_err(disk::at(dir))?;
         let lock = disk::lock(dir)?;
+        if let Some(kept) = format::Format::keep_earlier(dir)? {
+            tracing::info!(copy = %kept.display(), "a store of an earlier version, copied before it gets the present layout");
+        }
         let reporter = Arc::new(report::Reporter::default());
         let mut recovered = recover::recover(dir, &reporter)?;
         if let Err(error) = disk::make_reserve(dir) {

@@ -208,6 +208,16 @@ fn a_store_of_a_later_version_is_left_alone() {
     assert_eq!(std::fs::read_to_string(dir.path().join("format")).unwrap(), "2 2\n");
 }
 
+#[test]
+fn a_copy_that_finds_no_room_changes_nothing() {
+    let dir = headless(&[group(1, 5, START)]);
+    // What stands in the way is no directory that could be cleared away.
+    std::fs::write(dir.path().join("before-format-2.partial"), "").unwrap();
+    let error = SledStore::open(dir.path(), Options::default()).err().expect("no copy").to_string();
+    assert!(error.contains("before-format-2"), "{error}");
+    assert_eq!(Format::of(dir.path()).unwrap(), Format::First);
+}
+
 /// A record as versions before the newest layout wrote it.
 fn old_record(kind: u8, rest: &[u8], durable: usize) -> Vec<u8> {
     let payload = [&[kind], rest].concat();
@@ -247,6 +257,7 @@ async fn a_store_of_the_first_layout_opens_and_gets_the_newest() {
     bytes.extend(old_record(3, &0_u64.to_le_bytes(), bytes.len()));
     bytes.extend(old_record(4, &7_u64.to_le_bytes(), bytes.len()));
     bytes.resize(usize::try_from(segment::SIZE).unwrap(), 0);
+    let before = bytes.clone();
     std::fs::write(segment::path(dir.path(), 1), bytes).unwrap();
     std::fs::write(segment::path(dir.path(), 2), []).unwrap();
 
@@ -257,6 +268,9 @@ async fn a_store_of_the_first_layout_opens_and_gets_the_newest() {
     assert_eq!(keys, ["a./n/1", "a./n/2", "a./n/3"].map(Arc::from));
     assert!(!segment::path(dir.path(), 2).exists(), "a name without a header means damage from here on");
     assert_eq!(Format::of(dir.path()).unwrap(), Format::NamedWhenBegun);
+    let kept = dir.path().join("before-format-2");
+    assert_eq!(std::fs::read(segment::path(&kept, 1)).unwrap(), before, "as the earlier version had it");
+    assert!(segment::path(&kept, 2).exists() && !kept.join("lock").exists());
     store.commit(crate::suite::txn(vec![crate::suite::put("a./n/4", "new")])).await.unwrap();
     drop(store);
     let store = SledStore::open(dir.path(), Options::default()).unwrap();
