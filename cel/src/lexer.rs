@@ -20,9 +20,9 @@ pub enum Token {
     End,
 }
 
-const SIGNS: [&str; 29] = [
+const SIGNS: [&str; 24] = [
     "==", "!=", "<=", ">=", "&&", "||", "(", ")", "[", "]", "{", "}", ".", ",", ":", "?", "!", "<", ">", "+",
-    "-", "*", "/", "%", "=", "&", "|", "~", "@",
+    "-", "*", "/", "%",
 ];
 
 pub struct Lexer<'a> {
@@ -99,16 +99,23 @@ impl Lexer<'_> {
             return self.back_quoted();
         }
         let sign = SIGNS.iter().find(|sign| self.rest().starts_with(**sign));
-        let sign = sign.ok_or_else(|| self.error(format!("token recognition error at: '{next}'")))?;
+        let sign = sign.ok_or_else(|| self.unknown(next))?;
         self.at += sign.len();
         Ok(Token::Sign(sign))
+    }
+
+    /// Half of a sign is told with what stands where its other half should.
+    fn unknown(&self, next: char) -> SyntaxError {
+        let second = self.rest().chars().nth(1).filter(|_| matches!(next, '=' | '&' | '|'));
+        let second = second.map(String::from).unwrap_or_default();
+        self.error(format!("Syntax error: token recognition error at: '{next}{second}'"))
     }
 
     fn back_quoted(&mut self) -> Result<Token, SyntaxError> {
         self.at += 1;
         let name = self.take_while(|c| ident_part(c) || matches!(c, '.' | '-' | '/' | ' '));
         if self.peek() != Some('`') || name.is_empty() {
-            return Err(self.error("token recognition error at: '`'"));
+            return Err(self.error("Syntax error: token recognition error at: '`'"));
         }
         self.at += 1;
         Ok(Token::Quoted(name))

@@ -61,15 +61,48 @@ pub fn parse(source: &str) -> Result<(Expr, usize), SyntaxError> {
         let why = format!("expression code point size exceeds limit: size: {size}, limit {MAX_CHARACTERS}");
         return Err(SyntaxError::new(0, why));
     }
-    let mut parser = Parser { tokens: tokens(source)?, next: 0, heights: Vec::new(), depth: 0 };
+    let mut parser = Parser { source, tokens: tokens(source)?, next: 0, heights: Vec::new(), depth: 0 };
     let expr = parser.expression()?;
     match parser.peek() {
         Token::End => Ok((expr, parser.heights.len())),
-        _ => Err(parser.unexpected()),
+        _ => Err(parser.unexpected(Wanted::End)),
     }
 }
 
-pub struct Parser {
+/// What the grammar asks for where a token does not fit.
+#[derive(Clone, Copy, PartialEq)]
+enum Wanted {
+    End,
+    /// What an expression can begin with.
+    Operand,
+    /// One of many things, which nobody would read.
+    Other,
+}
+
+impl Wanted {
+    fn fits(self, token: &Token) -> bool {
+        match (self, token) {
+            (Self::End, Token::End) => true,
+            (Self::Operand, Token::Sign(sign)) => matches!(*sign, "[" | "{" | "(" | "." | "-" | "!"),
+            (Self::Operand, token) => !matches!(token, Token::End | Token::Quoted(_)),
+            _ => false,
+        }
+    }
+
+    fn list(self) -> &'static str {
+        match self {
+            Self::End => " expecting <EOF>",
+            Self::Operand => {
+                " expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', \
+                 NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
+            }
+            Self::Other => "",
+        }
+    }
+}
+
+pub struct Parser<'a> {
+    source: &'a str,
     tokens: Vec<(usize, Token)>,
     next: usize,
     /// Of the trees below each node, by number.
@@ -79,7 +112,7 @@ pub struct Parser {
 
 type Parsed = Result<Expr, SyntaxError>;
 
-impl Parser {
+impl Parser<'_> {
     fn peek(&self) -> &Token {
         &self.tokens[self.next].1
     }
@@ -96,14 +129,22 @@ impl Parser {
         token
     }
 
-    fn unexpected(&self) -> SyntaxError {
-        let what = match self.peek() {
-            Token::End => "mismatched input '<EOF>'".to_owned(),
-            Token::Ident(name) | Token::Quoted(name) => format!("extraneous input '{name}'"),
-            Token::Sign(sign) => format!("mismatched input '{sign}'"),
-            other => format!("extraneous input {other:?}"),
+    /// A token is one too many where the next one would fit, as upstream's parser tells it.
+    fn unexpected(&self, wanted: Wanted) -> SyntaxError {
+        let token = match self.peek() {
+            Token::End => "<EOF>",
+            _ => self.written(self.next),
         };
-        SyntaxError::new(self.at(), format!("Syntax error: {what}"))
+        let next = self.tokens.get(self.next + 1).map(|(_, next)| next);
+        let what = if next.is_some_and(|next| wanted.fits(next)) { "extraneous" } else { "mismatched" };
+        let list = wanted.list();
+        SyntaxError::new(self.at(), format!("Syntax error: {what} input '{token}'{list}"))
+    }
+
+    /// A token as it stands in the source.
+    fn written(&self, index: usize) -> &str {
+        let end = self.tokens.get(index + 1).map_or(self.source.len(), |(end, _)| *end);
+        self.source.get(self.tokens[index].0..end).unwrap_or_default().trim_end()
     }
 
     fn sign(&mut self, sign: &str) -> bool {
@@ -115,7 +156,7 @@ impl Parser {
     }
 
     fn expect(&mut self, sign: &str) -> Result<(), SyntaxError> {
-        if self.sign(sign) { Ok(()) } else { Err(self.unexpected()) }
+        if self.sign(sign) { Ok(()) } else { Err(self.unexpected(Wanted::Other)) }
     }
 
     pub(crate) fn make(&mut self, at: usize, node: Node) -> Expr {
@@ -281,7 +322,9 @@ impl Parser {
             Token::Sign(".") => {
                 // A leading dot names the root; there is only one scope.
                 self.take();
-                let Token::Ident(name) = self.peek().clone() else { return Err(self.unexpected()) };
+                let Token::Ident(name) = self.peek().clone() else {
+                    return Err(self.unexpected(Wanted::Other));
+                };
                 return self.name(at, &name);
             }
             Token::Sign("(") => {
@@ -292,7 +335,7 @@ impl Parser {
             }
             Token::Sign("[") => return self.list(at),
             Token::Sign("{") => return self.map(at),
-            _ => return Err(self.unexpected()),
+            _ => return Err(self.unexpected(Wanted::Operand)),
         };
         self.take();
         Ok(self.make(at, Node::Literal(literal)))
@@ -360,7 +403,7 @@ impl Parser {
             Token::Quoted(name) => (name, true),
             _ => {
                 self.next -= 1;
-                return Err(self.unexpected());
+                return Err(self.unexpected(Wanted::Other));
             }
         };
         if !quoted && !optional && self.sign("(") {
@@ -417,7 +460,7 @@ impl Parser {
             let optional = self.sign("?");
             let (Token::Ident(field) | Token::Quoted(field)) = self.take() else {
                 self.next -= 1;
-                return Err(self.unexpected());
+                return Err(self.unexpected(Wanted::Other));
             };
             self.expect(":")?;
             fields.push(Entry { optional, value: (field, self.expression()?) });

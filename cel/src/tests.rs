@@ -184,7 +184,17 @@ fn mistakes_are_found_before_anything_runs() {
         ("self.name.size(1)", "found no matching overload for 'size' applied to 'string.(int)'"),
         ("self.replicas.all(x, true)", "cannot be range of a comprehension"),
         ("self.names.all(x, 1)", "expected type 'bool' but found 'int'"),
-        ("self.replicas >", "Syntax error: mismatched input '<EOF>'"),
+        (
+            "self.replicas >",
+            "Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true',",
+        ),
+        ("10.0.0.1", "1:5: Syntax error: mismatched input '.0' expecting <EOF>"),
+        ("1h", "1:2: Syntax error: extraneous input 'h' expecting <EOF>"),
+        ("x y!", "1:3: Syntax error: mismatched input 'y' expecting <EOF>"),
+        ("/etc", "1:1: Syntax error: extraneous input '/' expecting {'[',"),
+        ("*/5 * * * *", "1:1: Syntax error: mismatched input '*' expecting {'[',"),
+        ("@daily", "1:1: Syntax error: token recognition error at: '@'"),
+        ("1 = 2", "1:3: Syntax error: token recognition error at: '= '"),
         ("has(self)", "invalid argument to has() macro"),
         ("1 + 1.0", "found no matching overload for '_+_' applied to '(int, double)'"),
     ] {

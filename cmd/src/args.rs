@@ -1,11 +1,13 @@
 //! The command line. Flags carry Kubernetes' own names where Kubernetes has one.
 
 use crate::access::AccessArgs;
+use crate::address::NodeIps;
 use crate::authorization::AuthorizationArgs;
 use crate::edge::EdgeArgs;
 use crate::encryption::{EncryptionArgs, SecretsArgs};
 use crate::etcd::EtcdArgs;
 use crate::eviction::EvictionArgs;
+use crate::join::JoinArgs;
 use crate::kubelet::{ConfigArgs, KubeletArgs};
 use crate::parts::args::{ControllersArgs, KubeconfigArgs, KubeletPartArgs, ProxyArgs, SchedulerArgs};
 use crate::scheduled::ScheduleArgs;
@@ -53,6 +55,8 @@ pub enum Command {
     Backup(BackupArgs),
     /// Make a data directory of a backup
     Restore(RestoreArgs),
+    /// Move a cluster's objects from this machine's store to etcd, or back
+    Migrate(Box<MigrateArgs>),
     /// Take this node's pods, mounts, packet rules, keys and certificates away, after the server has ended
     Reset(ResetArgs),
     /// Run a scheduler as its own process, beside or instead of the server's own
@@ -113,7 +117,7 @@ pub struct ServerArgs {
     /// Where state lives [default: /var/lib/coracle]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Address to listen on [default: 0.0.0.0]
+    /// Address to listen on [default: 0.0.0.0, of both families where the node has an IPv6 address]
     #[arg(long, value_name = "ADDRESS")]
     pub bind_address: Option<IpAddr>,
     /// Port of the API [default: 6443]
@@ -125,9 +129,9 @@ pub struct ServerArgs {
     /// Name of this node [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
-    /// Address of this node [default: of the interface with the default route]
+    /// Address of this node, or one of each family: A,B [default: of the interface with the default route]
     #[arg(long, value_name = "ADDRESS")]
-    pub node_ip: Option<IpAddr>,
+    pub node_ip: Option<NodeIps>,
     /// Components to leave out: kubelet, proxy, network, dns, scheduler, controllers, storage, load-balancers,
     /// component-pods, manifests, ui
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
@@ -137,13 +141,15 @@ pub struct ServerArgs {
     pub storage_backend: Option<String>,
     #[command(flatten)]
     pub etcd: EtcdArgs,
+    #[command(flatten)]
+    pub join: JoinArgs,
     /// Socket of the container runtime [default: unix:///run/containerd/containerd.sock]
     #[arg(long, value_name = "URL")]
     pub container_runtime_endpoint: Option<String>,
-    /// Addresses of pods [default: 10.42.0.0/16]
+    /// Addresses of pods; of both families: A,B [default: 10.42.0.0/16]
     #[arg(long, value_name = "CIDR")]
     pub cluster_cidr: Option<String>,
-    /// Addresses of Services [default: 10.43.0.0/16]
+    /// Addresses of Services; of both families: A,B, the first is a Service's unasked [default: 10.43.0.0/16]
     #[arg(long, value_name = "CIDR")]
     pub service_cidr: Option<String>,
     #[command(flatten)]
@@ -198,9 +204,9 @@ pub struct AgentArgs {
     /// Name of this node [default: the one that it joined as, else the host's name]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
-    /// Address of this node [default: of the interface with the default route]
+    /// Address of this node, or one of each family: A,B [default: of the interface with the default route]
     #[arg(long, value_name = "ADDRESS")]
-    pub node_ip: Option<IpAddr>,
+    pub node_ip: Option<NodeIps>,
     /// Components to leave out: proxy, network, dns, component-pods
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub disable: Vec<String>,
@@ -326,6 +332,28 @@ pub struct RestoreArgs {
     pub replace: bool,
 }
 
+/// A store that objects can be moved from and to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum StoreKind {
+    Sled,
+    Etcd,
+}
+
+#[derive(Args)]
+pub struct MigrateArgs {
+    /// Where the objects are
+    #[arg(long, value_name = "BACKEND")]
+    pub from: StoreKind,
+    /// Where they are to be. Nothing may be there yet under etcd's prefix; an older store in the data directory is moved aside
+    #[arg(long, value_name = "BACKEND")]
+    pub to: StoreKind,
+    /// Where this machine's server has its state. A server that runs on it goes on reading and writes nothing meanwhile
+    #[arg(long, value_name = "DIR", default_value = crate::settings::DEFAULT_DATA_DIR)]
+    pub data_dir: PathBuf,
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
+}
+
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 pub struct RepairArgs {
@@ -360,15 +388,21 @@ pub enum TokenAction {
         /// Of the form [a-z0-9]{6}.[a-z0-9]{16} [default: a random one]
         #[arg(value_name = "TOKEN")]
         token: Option<String>,
-        /// How long it is good, such as 1h30m; 0 is for ever
-        #[arg(long, value_name = "DURATION", default_value = "24h")]
-        ttl: String,
+        /// How long it is good, such as 1h30m; 0 is for ever [default: 24h, of a server's token 2h]
+        #[arg(long, value_name = "DURATION")]
+        ttl: Option<String>,
         /// What it is for
         #[arg(long, value_name = "TEXT")]
         description: Option<String>,
         /// Print the whole command for the machine that is to join
         #[arg(long)]
         print_join_command: bool,
+        /// For a further server: it is given authorities and keys, sealed by the token. On a server's machine
+        #[arg(long)]
+        server: bool,
+        /// Where that server's state lives
+        #[arg(long, value_name = "DIR", default_value = crate::settings::DEFAULT_DATA_DIR, requires = "server")]
+        data_dir: PathBuf,
     },
     /// List the tokens
     List,

@@ -92,7 +92,7 @@ fn config(scratch: &Path, nodes: u32) -> Result<Config, String> {
         data_dir: Some(scratch.to_owned()),
         bind_address: Some([127, 0, 0, 1].into()),
         https_port: Some(0),
-        node_ip: Some([127, 0, 0, 1].into()),
+        node_ip: Some(std::net::IpAddr::from([127, 0, 0, 1]).into()),
         node_name: Some("coracle-ci".to_owned()),
         disable: words(&["kubelet", "proxy", "dns", "manifests"]),
         storage_backend: Some("memory".to_owned()),

@@ -1,5 +1,6 @@
 //! What a cluster tells its nodes: asked for until it is answered.
 
+use crate::cidrs::Cidrs;
 use crate::transport;
 use axum::http::Uri;
 use coracle_api::error::chain;
@@ -122,17 +123,16 @@ pub async fn cidr(client: &kube::Client, server: &Uri) -> String {
     }
 }
 
-/// The IPv4 network of the configuration, or of the entry that the server keeps beside it.
-fn cidr_of(map: &ConfigMap) -> Result<String, String> {
+/// The networks of the configuration, or those of the entry that the server keeps beside it.
+pub fn cidr_of(map: &ConfigMap) -> Result<String, String> {
     let entry = |name: &str| map.data.as_ref().and_then(|data| data.get(name)).map_or("", String::as_str);
     let read: Result<ProxyConfiguration, _> = serde_saphyr::from_str(entry("config.conf"));
     let written = read.as_ref().map_or("", |read| read.cluster_cidr.as_str());
     let all = [written, entry(coracle_proxy::CLUSTER_CIDR_ENTRY)];
-    let all = all.into_iter().flat_map(|text| text.split(',')).map(str::trim);
-    let v4 = all.filter_map(|text| text.parse::<ipnet::Ipv4Net>().ok()).next();
-    v4.map(|net| net.to_string()).ok_or_else(|| match read {
+    let found = all.iter().find_map(|text| text.parse::<Cidrs>().ok());
+    found.map(|cidrs| cidrs.to_string()).ok_or_else(|| match read {
         Err(error) => chain(&error),
-        Ok(read) => format!("clusterCIDR \"{}\" is no IPv4 network", read.cluster_cidr),
+        Ok(read) => format!("clusterCIDR \"{}\" is no network", read.cluster_cidr),
     })
 }
 
@@ -155,7 +155,7 @@ mod tests {
         let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\nclusterCIDR: 10.42.0.0/16\n";
         assert_eq!(cidr_of(&map(&[("config.conf", text)])).as_deref(), Ok("10.42.0.0/16"));
         let both = "clusterCIDR: fd01::/64,10.42.0.0/16";
-        assert_eq!(cidr_of(&map(&[("config.conf", both)])).as_deref(), Ok("10.42.0.0/16"));
+        assert_eq!(cidr_of(&map(&[("config.conf", both)])).as_deref(), Ok("fd01::/64,10.42.0.0/16"));
         // Somebody wrote another document in the place of the whole one.
         let patched = [("config.conf", "mode: nftables"), ("clusterCIDR", "10.42.0.0/16")];
         assert_eq!(cidr_of(&map(&patched)).as_deref(), Ok("10.42.0.0/16"));

@@ -1,22 +1,24 @@
 //! The server's settings: defaults, then the configuration file, then flags; checked whole, all mistakes at once.
 
 use crate::access::AccessArgs;
+use crate::address::{NodeIps, of_this_node};
 use crate::args::ServerArgs;
 use crate::authorization::AuthorizationArgs;
+use crate::cidrs::{Cidrs, CidrsError};
 use crate::edge::EdgeArgs;
 use crate::encryption::EncryptionArgs;
 use crate::etcd::EtcdArgs;
+use crate::join::{Join, JoinArgs};
 use crate::kubelet::{KubeletSettings, Said};
 use crate::scheduled::ScheduleArgs;
 use crate::settings::{DEFAULT_DATA_DIR, admin_conf, node_name, or_note};
 use crate::time::Time;
 use coracle_apiserver::store::etcd::EtcdOptions;
 use coracle_kubelet::config::{STREAMING_CONNECTION_IDLE_TIMEOUT, Written};
-use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -92,7 +94,7 @@ struct File {
     https_port: Option<u16>,
     write_kubeconfig: Option<PathBuf>,
     node_name: Option<String>,
-    node_ip: Option<IpAddr>,
+    node_ip: Option<NodeIps>,
     disable: Option<Vec<String>>,
     storage_backend: Option<String>,
     etcd_servers: Option<Vec<String>>,
@@ -100,6 +102,9 @@ struct File {
     etcd_certfile: Option<PathBuf>,
     etcd_keyfile: Option<PathBuf>,
     etcd_prefix: Option<String>,
+    join: Option<String>,
+    token: Option<String>,
+    discovery_token_ca_cert_hash: Option<Vec<String>>,
     container_runtime_endpoint: Option<String>,
     cluster_cidr: Option<String>,
     service_cidr: Option<String>,
@@ -136,6 +141,14 @@ impl File {
             etcd_certfile: self.etcd_certfile.take(),
             etcd_keyfile: self.etcd_keyfile.take(),
             etcd_prefix: self.etcd_prefix.take(),
+        }
+    }
+
+    fn join(&mut self) -> JoinArgs {
+        JoinArgs {
+            join: self.join.take(),
+            token: self.token.take(),
+            discovery_token_ca_cert_hash: self.discovery_token_ca_cert_hash.take(),
         }
     }
 
@@ -176,12 +189,14 @@ pub struct Config {
     pub kubeconfig: PathBuf,
     pub node_name: String,
     pub node_ip: IpAddr,
-    /// Nobody named that address, and none to listen on: the machine's is taken, whichever it is.
-    pub follows_address: bool,
+    /// Of the other family, in a cluster of both.
+    pub second_ip: Option<IpAddr>,
     pub disabled: BTreeSet<Component>,
     pub backend: Backend,
-    pub cluster_cidr: String,
-    pub service_cidr: String,
+    /// Whose cluster it joins.
+    pub join: Option<Join>,
+    pub cluster_cidr: Cidrs,
+    pub service_cidr: Cidrs,
     pub simulate_nodes: u32,
     pub enable_admission_plugins: Vec<String>,
     pub disable_admission_plugins: Vec<String>,
@@ -213,6 +228,10 @@ impl Config {
         let text = file.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
         let said = serde_saphyr::from_str(&text).unwrap_or_default();
         self.flags = crate::flags::given(arguments, &said);
+    }
+
+    pub fn node_ips(&self) -> NodeIps {
+        NodeIps { first: self.node_ip, second: self.second_ip }
     }
 
     pub fn runs(&self, component: Component) -> bool {
@@ -248,7 +267,7 @@ fn simulated(asked: Option<u32>, mistakes: &mut Vec<String>) -> u32 {
 }
 
 fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config {
-    let etcd_in_file = file.etcd();
+    let (etcd_in_file, join_in_file) = (file.etcd(), file.join());
     let streaming_idle = args.streaming_connection_idle_timeout.or(file.streaming_connection_idle_timeout);
     let runtime_endpoint = args.container_runtime_endpoint.or(file.container_runtime_endpoint.take());
     let said = Said {
@@ -269,6 +288,7 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
     let etcd = args.etcd.or(etcd_in_file);
     let backend =
         or_note(parse_backend(backend.as_deref(), &etcd, mistakes), mistakes).unwrap_or(Backend::Sled);
+    let join = args.join.or(join_in_file).checked(backend.is_shared(), mistakes);
     let simulate_nodes = simulated(args.simulate_nodes.or(file.simulate_nodes), mistakes);
     let edge = args.edge.or(file.api_server.unwrap_or_default());
     edge.check(mistakes);
@@ -284,17 +304,19 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
         cidr("cluster-cidr", args.cluster_cidr.or(file.cluster_cidr), "10.42.0.0/16", mistakes);
     let service_cidr =
         cidr("service-cidr", args.service_cidr.or(file.service_cidr), "10.43.0.0/16", mistakes);
-    let bind_address = args.bind_address.or(file.bind_address).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-    let node_ip = args.node_ip.or(file.node_ip);
+    check_sizes(&cluster_cidr, &service_cidr, mistakes);
+    let node_ips =
+        args.node_ip.or(file.node_ip).unwrap_or_else(|| own_addresses(&cluster_cidr, &service_cidr));
     Config {
         kubeconfig,
-        bind_address,
-        follows_address: node_ip.is_none() && (bind_address.is_unspecified() || bind_address.is_loopback()),
+        bind_address: args.bind_address.or(file.bind_address).unwrap_or_else(|| node_ips.anywhere()),
         https_port: args.https_port.or(file.https_port).unwrap_or(6443),
         node_name: node_name(args.node_name.or(file.node_name), mistakes),
-        node_ip: node_ip.unwrap_or_else(|| crate::address::of_this_node(&[&cluster_cidr, &service_cidr])),
+        node_ip: node_ips.first,
+        second_ip: node_ips.second,
         disabled: disabled.iter().filter_map(|name| or_note(Component::parse(name), mistakes)).collect(),
         backend,
+        join,
         cluster_cidr,
         service_cidr,
         simulate_nodes,
@@ -338,12 +360,32 @@ fn parse_backend(name: Option<&str>, etcd: &EtcdArgs, mistakes: &mut Vec<String>
     }
 }
 
-fn cidr(flag: &str, asked: Option<String>, default: &str, mistakes: &mut Vec<String>) -> String {
+fn cidr(flag: &str, asked: Option<String>, default: &str, mistakes: &mut Vec<String>) -> Cidrs {
     let text = asked.unwrap_or_else(|| default.to_owned());
-    if text.parse::<IpNet>().is_err() {
-        mistakes.push(format!("{flag}: \"{text}\" is no CIDR such as {default}"));
+    text.parse().unwrap_or_else(|why: CidrsError| {
+        let example = if why == CidrsError::NoCidr { format!(" such as {default}") } else { String::new() };
+        mistakes.push(format!("{flag}: \"{text}\" {why}{example}"));
+        Cidrs::default()
+    })
+}
+
+/// Addresses of a Service are counted in 64 bits at most, as upstream's; a node's range of pods is cut from the cluster's.
+fn check_sizes(pods: &Cidrs, services: &Cidrs, mistakes: &mut Vec<String>) {
+    if let Some(large) = services.iter().find(|range| range.addr().is_ipv6() && range.prefix_len() < 64) {
+        mistakes.push(format!("service-cidr: {large} is too large, a prefix of IPv6 has 64 bits or more"));
     }
-    text
+    if let Err(why) = pods.to_string().parse::<coracle_controllers::ClusterCidr>()
+        && pods.first().is_some()
+    {
+        mistakes.push(format!("cluster-cidr: {why}"));
+    }
+}
+
+/// In the families of the cluster's Services.
+fn own_addresses(pods: &Cidrs, services: &Cidrs) -> NodeIps {
+    let ranges: Vec<_> = pods.iter().chain(services.iter()).collect();
+    let families: Vec<bool> = services.iter().map(|range| range.addr().is_ipv6()).collect();
+    of_this_node(&ranges, &families)
 }
 
 /// The names that the file takes, at the top or in a section: what serde says of a name that it does not.

@@ -1,5 +1,6 @@
 //! What commands read of kubeconfigs: a client, and the cluster that `cluster-info` describes.
 
+use axum::http::Uri;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_api::error::chain;
@@ -32,6 +33,16 @@ pub fn patient(mut config: kube::Config) -> kube::Config {
 pub async fn client(path: &Path) -> Result<kube::Client, String> {
     let config = patient(config(path).await?);
     kube::Client::try_from(config).map_err(|e| format!("{}: {}", path.display(), chain(&e)))
+}
+
+/// Makes clients of any server of the cluster with the credentials of a kubeconfig.
+pub fn maker(config: kube::Config) -> impl Fn(&Uri) -> Result<kube::Client, String> + Clone {
+    let config = patient(config);
+    move |server| {
+        let mut config = config.clone();
+        config.cluster_url = server.clone();
+        kube::Client::try_from(config).map_err(|e| chain(&e))
+    }
 }
 
 /// The authorities (PEM) that a server is believed by; empty where the machine's own count.

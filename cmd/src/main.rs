@@ -14,6 +14,7 @@ mod cert;
 mod certificates;
 mod check;
 mod ci;
+mod cidrs;
 mod cluster;
 mod code;
 mod config;
@@ -24,12 +25,14 @@ mod encryption;
 mod etcd;
 mod eviction;
 mod flags;
+mod handover;
 mod join;
 mod kubeconfig;
 mod kubelet;
 mod lines;
 mod log;
 mod manual;
+mod migrate;
 mod node;
 mod parent;
 mod parts;
@@ -41,6 +44,7 @@ mod progress;
 mod reset;
 mod scheduled;
 mod server;
+mod servers;
 mod settings;
 mod shown;
 mod status;
@@ -108,6 +112,7 @@ fn main() -> ExitCode {
         Command::Db(args) => in_runtime("error", db::command(args)),
         Command::Backup(args) => in_runtime("error", backup::command(args)),
         Command::Restore(args) => backup::restore(&args),
+        Command::Migrate(args) => in_runtime("error", migrate::command(*args)),
         Command::Reset(args) => in_runtime("warn", reset::command(args)),
         Command::Scheduler(args) => part(CapabilitySet::empty(), None, parts::scheduler::command(args)),
         Command::Controllers(args) => {
@@ -148,9 +153,6 @@ fn in_runtime(log: &str, command: impl Future<Output = ExitCode>) -> ExitCode {
             runtime.spawn(log.clone().tell_counts());
             let code = runtime.block_on(command);
             log.end();
-            if process::begins_anew() {
-                return process::fail(&format!("it cannot begin anew: {}", process::again()));
-            }
             // Whatever still runs has been told to end, and must not keep the process.
             runtime.shutdown_background();
             code

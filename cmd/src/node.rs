@@ -1,9 +1,11 @@
 //! What makes a machine a node, in the server's process and in a joined machine's alike.
 
+use crate::address::NodeIps;
 use coracle_apiserver::metrics;
 use coracle_client::Context;
 use coracle_kubelet::Ended;
 use coracle_kubelet::server::{Configz, Judge};
+use ipnet::IpNet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -136,11 +138,12 @@ impl ServerParts {
 /// What the proxy and the pod network of a machine are told.
 pub struct Site<'a> {
     pub node_name: &'a str,
-    /// The addresses of all pods, where they are known.
-    pub cluster_cidr: Option<&'a str>,
+    /// The addresses of all pods, where they are known; of both families with a comma between.
+    pub cluster_cidr: Option<String>,
     /// The addresses of all Services, where they are known.
-    pub service_cidr: Option<&'a str>,
-    /// This machine's address and its API server's.
+    pub service_cidr: Option<String>,
+    pub node_ips: NodeIps,
+    /// This machine's addresses and its API server's.
     pub addresses: Vec<IpAddr>,
     pub cni_conf_dir: &'a Path,
     /// Addresses of pods are noted below it, where `create`.
@@ -157,8 +160,8 @@ impl Site<'_> {
     pub fn proxy(&self) -> coracle_proxy::Config {
         coracle_proxy::Config {
             node_name: self.node_name.to_owned(),
-            node_ips: self.addresses.iter().take(1).copied().collect(),
-            cluster_cidr: self.cluster_cidr.map(str::to_owned),
+            node_ips: self.node_ips.all().collect(),
+            cluster_cidr: self.cluster_cidr.clone(),
             // Others' networks see to it themselves.
             masquerade_pods: self.network_is_ours(),
             forget_policies: !self.network_is_ours(),
@@ -166,20 +169,26 @@ impl Site<'_> {
         }
     }
 
-    /// `None` where the pod network is somebody else's, or has no IPv4 addresses to give to nodes.
+    /// `None` where the pod network is somebody else's, or has no addresses to give to nodes.
     pub fn network(&self) -> Option<coracle_proxy::network::Config> {
         if !self.network_is_ours() {
             return None;
         }
-        let v4 = |address: &IpAddr| match address {
-            IpAddr::V4(address) => Some(*address),
-            IpAddr::V6(address) => address.to_ipv4_mapped(),
+        let ranges = |text: &Option<String>| -> Vec<IpNet> {
+            text.iter()
+                .flat_map(|text| text.split(','))
+                .filter_map(|range| range.trim().parse().ok())
+                .collect()
         };
+        let cluster_cidrs = ranges(&self.cluster_cidr);
+        if cluster_cidrs.is_empty() {
+            return None;
+        }
         Some(coracle_proxy::network::Config {
             node_name: self.node_name.to_owned(),
-            cluster_cidr: self.cluster_cidr?.parse().ok()?,
-            service_cidr: self.service_cidr.and_then(|range| range.parse().ok()),
-            kept: self.addresses.iter().filter_map(v4).collect(),
+            cluster_cidrs,
+            service_cidrs: ranges(&self.service_cidr),
+            kept: self.addresses.iter().map(IpAddr::to_canonical).collect(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             cni_conf_dir: self.cni_conf_dir.to_owned(),
             addresses_dir: self.create.then(|| self.data_dir.join("cni")),

@@ -5,7 +5,9 @@
 use crate::config::{Component, Config};
 use rustix::thread::CapabilitySet;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
 /// What the kubelet, the proxy and the pod network need, and what for.
 const OF_A_NODE: &[(CapabilitySet, &str)] = &[
@@ -84,7 +86,12 @@ pub fn keep_only(kept: CapabilitySet) -> Result<(), PrivilegeError> {
     if threads == 1 {
         return Ok(());
     }
-    Err(PrivilegeError::Exec(crate::process::again()))
+    let mut arguments = std::env::args_os();
+    let mut again = Command::new("/proc/self/exe");
+    if let Some(name) = arguments.next() {
+        again.arg0(name);
+    }
+    Err(PrivilegeError::Exec(again.args(arguments).exec()))
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! `coracle token`: the bootstrap tokens by which machines join, as kubeadm keeps them
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/>).
 
+mod server;
+
 use crate::args::{TokenAction, TokenArgs};
 use crate::join::{Pin, Token};
 use crate::kubeconfig::{authority, client, public_cluster};
@@ -18,6 +20,8 @@ use std::process::ExitCode;
 const TYPE: &str = well_known::BOOTSTRAP_TOKEN;
 /// The group that the rights to join are bound to; kubeadm's.
 const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
+/// How long an agent's token is good.
+const TTL: &str = "24h";
 const USAGES: [&str; 2] = ["authentication", "signing"];
 
 pub async fn command(args: TokenArgs) -> ExitCode {
@@ -34,17 +38,17 @@ async fn run(args: TokenArgs) -> Result<(), String> {
     let client = client(&args.kubeconfig).await?;
     let api: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
     match args.action {
-        TokenAction::Create { token, ttl, description, print_join_command } => {
+        TokenAction::Create { token, ttl, description, print_join_command, server, data_dir } => {
             let token = token.map_or_else(|| Ok(random()), |text| Token::parse(&text))?;
-            let secret = secret(&token, expiration(&ttl, Timestamp::now())?, description);
-            match api.create(&PostParams::default(), &secret).await {
-                Err(kube::Error::Api(status)) if status.code == 409 => {
-                    return Err(format!("a token with id \"{}\" already exists", token.id));
+            let wanted = Wanted { token, ttl, description, print_join_command };
+            println!(
+                "{}",
+                if server {
+                    server::create(client, wanted, &data_dir).await?
+                } else {
+                    create(client, wanted).await?
                 }
-                other => other.map_err(said)?,
-            };
-            let command = if print_join_command { Some(join_command(client, &token).await?) } else { None };
-            println!("{}", command.unwrap_or_else(|| token.whole()));
+            );
         }
         TokenAction::List => list(&api).await?,
         TokenAction::Delete { tokens } => {
@@ -54,6 +58,32 @@ async fn run(args: TokenArgs) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// What a new token is to be.
+struct Wanted {
+    token: Token,
+    ttl: Option<String>,
+    description: Option<String>,
+    print_join_command: bool,
+}
+
+/// Returns what is printed.
+async fn create(client: kube::Client, wanted: Wanted) -> Result<String, String> {
+    let Wanted { token, ttl, description, print_join_command } = wanted;
+    let end = expiration(ttl.as_deref().unwrap_or(TTL), Timestamp::now())?;
+    keep(&client, &token, secret(&token, end, description, GROUP)).await?;
+    if print_join_command { join_command(client, &token).await } else { Ok(token.whole()) }
+}
+
+async fn keep(client: &kube::Client, token: &Token, secret: Secret) -> Result<Secret, String> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
+    match api.create(&PostParams::default(), &secret).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            Err(format!("a token with id \"{}\" already exists", token.id))
+        }
+        other => other.map_err(said),
+    }
 }
 
 fn said(error: kube::Error) -> String {
@@ -79,11 +109,11 @@ fn expiration(ttl: &str, now: Timestamp) -> Result<Option<Timestamp>, String> {
     if life.is_zero() { Ok(None) } else { now.checked_add(life).map(Some).map_err(|_| wrong()) }
 }
 
-fn secret(token: &Token, expiration: Option<Timestamp>, description: Option<String>) -> Secret {
+fn secret(token: &Token, expiration: Option<Timestamp>, description: Option<String>, group: &str) -> Secret {
     let mut data = BTreeMap::from([
         ("token-id".to_owned(), token.id.clone()),
         ("token-secret".to_owned(), token.secret.clone()),
-        ("auth-extra-groups".to_owned(), GROUP.to_owned()),
+        ("auth-extra-groups".to_owned(), group.to_owned()),
     ]);
     data.extend(USAGES.map(|usage| (format!("usage-bootstrap-{usage}"), "true".to_owned())));
     // Whole seconds, as upstream reads it.
@@ -98,15 +128,19 @@ fn secret(token: &Token, expiration: Option<Timestamp>, description: Option<Stri
     }
 }
 
-/// What to type on the machine that is to join.
-async fn join_command(client: kube::Client, token: &Token) -> Result<String, String> {
+/// Where `cluster-info` says that the cluster is, and the pins of its authorities: two while the authority is replaced.
+async fn known(client: kube::Client) -> Result<(String, Vec<Pin>), String> {
     let maps: Api<ConfigMap> = Api::namespaced(client, "kube-public");
     let map = maps.get("cluster-info").await.map_err(said)?;
     let text = map.data.unwrap_or_default().remove("kubeconfig").unwrap_or_default();
     let mut cluster = public_cluster(&text)?;
     let server = cluster.server.take().ok_or("cluster-info names no server")?;
-    // Two while the authority is replaced.
-    let pins = Pin::all_of(&authority(cluster)?)?;
+    Ok((server, Pin::all_of(&authority(cluster)?)?))
+}
+
+/// What to type on the machine that is to join.
+async fn join_command(client: kube::Client, token: &Token) -> Result<String, String> {
+    let (server, pins) = known(client).await?;
     let pins: Vec<String> = pins.iter().map(ToString::to_string).collect();
     Ok(format!(
         "coracle agent --server {server} --token {} --discovery-token-ca-cert-hash {}",
@@ -189,7 +223,8 @@ mod tests {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
         let token = random();
         assert_eq!(Token::parse(&token.whole()), Ok(token.clone()));
-        let mut made = secret(&token, expiration("25h", now).expect("a duration"), Some("for n2".to_owned()));
+        let mut made =
+            secret(&token, expiration("25h", now).expect("a duration"), Some("for n2".to_owned()), GROUP);
         // As the server keeps it.
         let data = made.string_data.take().expect("data");
         made.data = Some(data.into_iter().map(|(k, v)| (k, ByteString(v.into_bytes()))).collect());

@@ -108,7 +108,7 @@ fn configured(clients: &Clients, config: &Config, stop: &CancellationToken) -> V
     if !config.foreign_load_balancers {
         all.push(("service-lb", Box::pin(loadbalancer::run(clients(), stop()))));
     }
-    if let Some(cidr) = config.cluster_cidr {
+    if let Some(cidr) = config.cluster_cidr.clone() {
         all.push(("node-ipam", Box::pin(nodes::ipam::run(clients(), cidr, stop()))));
     }
     let ca = &config.root_ca;

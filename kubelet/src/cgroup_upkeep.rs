@@ -1,9 +1,8 @@
 //! Makes the cgroups of pods, weighs them, and removes those that nobody needs.
 
 use crate::blocking::reading;
-use crate::cgroup::CgroupsError;
+use crate::cgroup::{CgroupsError, processes};
 use crate::kubelet::Kubelet;
-use crate::pod::cgroups;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,13 +44,13 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
 /// middle. Says which have none now.
 async fn sweep(kubelet: &Arc<Kubelet>, before: HashSet<String>) -> HashSet<String> {
     let root = kubelet.cgroup_root.clone();
-    let found = reading("cgroups without processes", move || cgroups::without_processes(&root)).await;
+    let found = reading("cgroups without processes", move || processes::without_processes(&root)).await;
     let mut empty: HashSet<String> = found.unwrap_or_default().into_iter().collect();
     empty.retain(|uid| !kubelet.register.lock().contains_key(uid));
     let gone: Vec<String> = empty.intersection(&before).cloned().collect();
     for uid in gone {
         let (root, pod) = (kubelet.cgroup_root.clone(), uid.clone());
-        match reading("a pod's cgroup", move || cgroups::remove(&root, &pod)).await {
+        match reading("a pod's cgroup", move || processes::remove(&root, &pod)).await {
             Some(Ok(())) => {
                 tracing::info!(%uid, "removed the cgroup of a pod that is gone");
                 empty.remove(&uid);

@@ -23,6 +23,8 @@ pub struct Facts {
     pub os_image: String,
     pub swap_bytes: u64,
     pub cgroup_v2: bool,
+    /// Whether the kernel counts swap by cgroup.
+    pub swap_counted: bool,
 }
 
 fn line(path: &str) -> String {
@@ -31,6 +33,20 @@ fn line(path: &str) -> String {
 
 pub const PID_MAX: &str = "/proc/sys/kernel/pid_max";
 pub const THREADS_MAX: &str = "/proc/sys/kernel/threads-max";
+
+/// Where the kernel shows cgroups.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// Whether cgroups have a file for swap. Of version 2 the root has none: this process' own and those below the root are
+/// looked at.
+fn counts_swap(root: &Path, own: &str, v2: bool) -> bool {
+    if !v2 {
+        return root.join("memory/memory.memsw.limit_in_bytes").exists();
+    }
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).map(|path| root.join(path));
+    let below = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+    own.into_iter().chain(below).any(|group| group.join("memory.swap.max").exists())
+}
 
 /// How many processes there can be, of what the two files hold: a fork fails at either. `None` if neither says it.
 pub fn most_processes(pid_max: &str, threads_max: &str) -> Option<u64> {
@@ -49,6 +65,7 @@ pub fn read(data_dir: &Path) -> Facts {
     let machine_id = machine_id.into_iter().find(|id| !id.is_empty()).unwrap_or_default();
     let product = line("/sys/class/dmi/id/product_uuid");
     let disk = statvfs(data_dir).map(|s| s.blocks() * s.fragment_size()).unwrap_or(0);
+    let cgroup_v2 = Path::new(CGROUPS).join("cgroup.controllers").exists();
     Facts {
         cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
         memory_bytes: memory.total,
@@ -60,7 +77,8 @@ pub fn read(data_dir: &Path) -> Facts {
         kernel_version: line("/proc/sys/kernel/osrelease"),
         os_image: os_image(&line("/etc/os-release")),
         swap_bytes: memory.swap,
-        cgroup_v2: Path::new("/sys/fs/cgroup/cgroup.controllers").exists(),
+        cgroup_v2,
+        swap_counted: counts_swap(Path::new(CGROUPS), &line("/proc/self/cgroup"), cgroup_v2),
     }
 }
 
@@ -172,6 +190,21 @@ pub fn thermal_throttles() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn swap_is_counted_where_cgroups_say_so() {
+        let root = tempfile::tempdir().unwrap();
+        let found = |own: &str, v2| counts_swap(root.path(), own, v2);
+        fs::create_dir_all(root.path().join("memory")).unwrap();
+        fs::create_dir_all(root.path().join("a.slice/b")).unwrap();
+        assert!(!found("0::/a.slice/b", true) && !found("", false));
+        fs::write(root.path().join("a.slice/b/memory.swap.max"), "max").unwrap();
+        assert!(found("0::/a.slice/b\n", true) && !found("0::/", true));
+        fs::write(root.path().join("a.slice/memory.swap.max"), "max").unwrap();
+        assert!(found("0::/", true) && !found("", false));
+        fs::write(root.path().join("memory/memory.memsw.limit_in_bytes"), "0").unwrap();
+        assert!(found("", false));
+    }
 
     #[test]
     fn files_are_read() {

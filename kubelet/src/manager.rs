@@ -1,12 +1,12 @@
 //! From the API server's pods to workers: who runs here, who no longer does, what the runtime has to say.
 
+use crate::cgroup::processes;
 use crate::cri::{Calls, Runtime, api};
+use crate::kubelet::inbox::Inbox;
 use crate::kubelet::{Kubelet, Register, Slot, Slots};
 use crate::last_seen;
 use crate::measured::{Family, took};
 use crate::pod::admit::{self, Refusal, Situation, Verdict};
-use crate::pod::cgroups;
-use crate::pod::inbox::Inbox;
 use crate::pod::stubborn::{EndError, Stubborn, patiently};
 use crate::pod::worker::Worker;
 use crate::pod_facts::ending::{self, Eviction};
@@ -394,7 +394,7 @@ async fn remove_orphan(
         kubelet.cpus_changed();
     }
     kubelet.volumes.tear_down(uid).await?;
-    Ok(cgroups::remove(&kubelet.cgroup_root, uid)?)
+    Ok(processes::remove(&kubelet.cgroup_root, uid)?)
 }
 
 /// Tells workers when the runtime has news, by its events or by asking again and again.

@@ -2,31 +2,37 @@
 
 use crate::allocation::{self, Allocation, AllocationError};
 use crate::cgroup::PodCgroups;
+use crate::cgroup::processes::{self, PidsLimit};
 use crate::components::Components;
 use crate::configuration::config::Config;
-use crate::configuration::kernel::MemoryReservation;
+use crate::configuration::kernel::{KernelSettings, MemoryReservation};
+use crate::container::resources::NodeResources;
 use crate::container::security::Confinement;
+use crate::container::swap::Swap;
 use crate::cri::shims::{LinuxShims, Shims};
 use crate::cri::{CriClient, Runtime};
 use crate::dra::{self, Dra};
-use crate::eviction::observe::Observer;
-use crate::images::gc::{self, Images};
+use crate::images::gc::Images;
 use crate::images::import::{Ctr, ImageImporter};
 use crate::images::pause;
 use crate::images::pull::Puller;
 use crate::images::records::Records;
 use crate::kubelet::{Kubelet, Register};
 use crate::last_seen::{LastSeen, LastSeenError};
+use crate::logind;
 use crate::node::kernel::{self, KernelError};
 use crate::objects::ObjectCache;
+use crate::observer::Observer;
 use crate::placement::machine::Machine;
-use crate::pod::cgroups::{self, PidsLimit};
 use crate::pod::crowded;
 use crate::pod_facts::userns::UserRanges;
 use crate::pods_api::PodsApi;
 use crate::server::Configz;
 use crate::signal::Signal;
-use crate::{cgroup_upkeep, eviction, logs, lost_shims, manager, node, plugins, pod_resources, shutdown};
+use crate::{
+    cgroup_upkeep, eviction, image_upkeep, logs, lost_shims, manager, node, own_node, plugins, pod_resources,
+    shutdown,
+};
 use coracle_client::{Context, Recorder};
 use coracle_storage::volumes::{LinuxMounter, Mounter, Volumes, VolumesConfig};
 use k8s_openapi::api::core::v1::Service;
@@ -61,6 +67,10 @@ pub enum Error {
     CgroupV1,
     #[error("failSwapOn: the machine has swap")]
     Swap,
+    #[error("memorySwap.swapBehavior: LimitedSwap needs cgroup v2, the machine has v1")]
+    SwapV1,
+    #[error("memorySwap.swapBehavior: LimitedSwap needs a kernel that counts swap by cgroup")]
+    SwapUncounted,
     #[error("singleProcessOOMKill: with cgroup v1 the kernel always kills one process")]
     OomKill,
 }
@@ -76,6 +86,8 @@ pub struct Parts {
     pub cgroup_root: PathBuf,
     /// Where the kernel shows the machine.
     pub sys: PathBuf,
+    /// Who tells that the machine ends.
+    pub logind: logind::Paths,
 }
 
 impl Parts {
@@ -87,8 +99,9 @@ impl Parts {
             mounter: Arc::new(LinuxMounter),
             importer: Some(Arc::new(Ctr { address: PathBuf::from(address) })),
             shims: Arc::new(LinuxShims::new(&config.runtime_endpoint)),
-            cgroup_root: PathBuf::from(cgroups::ROOT),
+            cgroup_root: PathBuf::from(processes::ROOT),
             sys: PathBuf::from("/sys"),
+            logind: logind::Paths::default(),
         }
     }
 }
@@ -98,7 +111,7 @@ pub struct Built {
     kubelet: Arc<Kubelet>,
     importer: Option<Arc<dyn ImageImporter>>,
     facts: crate::facts::Facts,
-    own: node::own::Note,
+    own: own_node::Note,
     live: watch::Sender<Arc<Config>>,
     stop: CancellationToken,
 }
@@ -137,7 +150,7 @@ impl Built {
             node::run(kubelet.clone(), facts, own, due, stop.clone()),
             eviction::run(kubelet.clone(), evictions, stop.clone()),
             eviction::local::run(kubelet.clone(), stop.clone()),
-            gc::run(kubelet.clone(), stop.clone()),
+            image_upkeep::run(kubelet.clone(), stop.clone()),
             manager::run(kubelet.clone(), stop.clone()),
             manager::follow_runtime(runtime, kubelet.register.clone(), stop.clone()),
             manager::follow_clock(kubelet.clone(), stop.clone()),
@@ -207,6 +220,7 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         dra: Arc::new(Dra::open(dra)),
         allocation: Arc::new(allocation),
         own: node_object,
+        logind: parts.logind,
         shutting_down: watch::Sender::new(false),
         apparmor: crate::facts::apparmor(),
         client: context.client.clone(),
@@ -226,15 +240,7 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         cgroup_root: parts.cgroup_root,
         recorder: Recorder::paced(context.client.clone(), "kubelet", &config.node_name, config.events),
         services: context.informers.of::<Service>(),
-        node: crate::container::resources::NodeResources {
-            cgroup_v2: facts.cgroup_v2,
-            memory_bytes: i64::try_from(facts.memory_bytes).unwrap_or(i64::MAX),
-            cfs_period: i64::try_from(config.kernel.cfs_period.as_micros()).unwrap_or(i64::MAX),
-            cfs_quota: config.kernel.cfs_quota,
-            single_process_oom_kill: config.kernel.single_process_oom_kill == Some(true),
-            throttling_thousandths: config.kernel.throttling_thousandths(),
-            keeps_memory: config.kernel.reservation == MemoryReservation::Tiered,
-        },
+        node: node_resources(&config.kernel, &facts),
         allocatable: facts.allocatable(&config),
         observer: Observer::new(parts.runtime.clone(), config.data_dir.clone()),
         images: Images::default(),
@@ -249,6 +255,24 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
     };
     let (kubelet, importer, stop) = (Arc::new(kubelet), parts.importer, context.stop.clone());
     Ok(Built { kubelet, importer, facts, own, live, stop })
+}
+
+fn node_resources(kernel: &KernelSettings, facts: &crate::facts::Facts) -> NodeResources {
+    let whole = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    NodeResources {
+        cgroup_v2: facts.cgroup_v2,
+        memory_bytes: whole(facts.memory_bytes),
+        cfs_period: i64::try_from(kernel.cfs_period.as_micros()).unwrap_or(i64::MAX),
+        cfs_quota: kernel.cfs_quota,
+        single_process_oom_kill: kernel.single_process_oom_kill == Some(true),
+        throttling_thousandths: kernel.throttling_thousandths(),
+        keeps_memory: kernel.reservation == MemoryReservation::Tiered,
+        swap: match facts.swap_counted {
+            false => Swap::Uncounted,
+            true if kernel.limited_swap => Swap::Limited(whole(facts.swap_bytes)),
+            true => Swap::Nothing,
+        },
+    }
 }
 
 /// The machine's CPUs and memory. Where CPUs are given by their numbers, all that are online count.
@@ -296,6 +320,8 @@ fn can_be(config: &Config, facts: &crate::facts::Facts) -> Result<(), Error> {
     let kernel = &config.kernel;
     match facts.cgroup_v2 {
         false if kernel.fail_cgroup_v1 => Err(Error::CgroupV1),
+        false if kernel.limited_swap => Err(Error::SwapV1),
+        _ if kernel.limited_swap && !facts.swap_counted => Err(Error::SwapUncounted),
         false if kernel.single_process_oom_kill == Some(false) => Err(Error::OomKill),
         _ if kernel.fail_swap_on && facts.swap_bytes > 0 => Err(Error::Swap),
         _ => Ok(()),
@@ -354,6 +380,31 @@ async fn bring_images(kubelet: &Kubelet, importer: Option<Arc<dyn ImageImporter>
             Err(error) => {
                 tracing::warn!(path = %entry.path().display(), %error, "image archive not imported")
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Facts;
+    use serde_json::json;
+
+    #[test]
+    fn swap_is_given_where_the_kernel_can_bound_it() {
+        let mut config = Config::new("n", [192, 0, 2, 1].into());
+        let v2 = Facts { cgroup_v2: true, swap_counted: true, swap_bytes: 7, ..Facts::default() };
+        let swap = |config: &Config, facts: &Facts| node_resources(&config.kernel, facts).swap;
+        assert_eq!(swap(&config, &v2), Swap::Nothing);
+        let written = json!({ "memorySwap": { "swapBehavior": "LimitedSwap" } });
+        config.apply(written.as_object().unwrap()).unwrap();
+        assert_eq!(swap(&config, &v2), Swap::Limited(7));
+        assert!(can_be(&config, &v2).is_ok());
+        let uncounted = Facts { swap_counted: false, ..v2.clone() };
+        let v1 = Facts { cgroup_v2: false, ..v2 };
+        for (facts, words) in [(v1, "needs cgroup v2"), (uncounted, "counts swap by cgroup")] {
+            let error = can_be(&config, &facts).unwrap_err().to_string();
+            assert!(error.starts_with("memorySwap.swapBehavior: ") && error.contains(words), "{error}");
         }
     }
 }

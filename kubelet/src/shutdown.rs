@@ -1,12 +1,16 @@
 //! The machine is about to be shut down: pods end in time, those of the lowest priority first, and no new ones come. Told
-//! by SIGPWR, which init systems send when the power fails; logind's inhibitors are not taken.
+//! by systemd-logind, which waits until they have ended, and by SIGPWR, which init systems send when the power fails.
 
 use crate::configuration::shutdown::ShutdownPeriod;
 use crate::kubelet::{Kubelet, Slot};
+use crate::logind::{Logind, LogindError};
 use crate::pod_facts::ending::{Eviction, is_over, own_grace};
+use crate::tallies::{self, Tally};
+use coracle_api::error::chain;
 use coracle_client::events::reference;
 use k8s_openapi::api::core::v1::Pod;
 use nix::sys::signal::Signal;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,7 +22,11 @@ pub const REFUSED: (&str, &str) = ("NodeShutdown", "Pod was rejected as the node
 /// Between looks whether all pods of a priority have ended.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Waits for the signal until `stop`, where pods are given time at all.
+/// Between attempts to follow logind: at first, upstream's, and at the most, where nobody answers.
+const RETRY: Duration = Duration::from_secs(1);
+const MAX_RETRY: Duration = Duration::from_secs(60);
+
+/// Waits to be told until `stop`, where pods are given time at all.
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     let periods = &kubelet.config.shutdown.periods;
     if periods.is_empty() {
@@ -31,21 +39,80 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
             return;
         }
     };
-    let work = async {
+    // Who is told twice ends the pods once.
+    let turn = tokio::sync::Mutex::new(());
+    let by_signal = async {
         while told.recv().await.is_some() {
+            let _turn = turn.lock().await;
             end_all(&kubelet, periods).await;
         }
     };
+    let work = async { tokio::join!(by_signal, by_logind(&kubelet, periods, &turn)) };
     stop.run_until_cancelled(work).await;
+}
+
+/// Follows logind, for ever where there is one.
+async fn by_logind(kubelet: &Kubelet, periods: &[ShutdownPeriod], turn: &tokio::sync::Mutex<()>) {
+    if !kubelet.logind.bus.exists() {
+        tracing::info!("there is no system bus: of the machine's end only SIGPWR tells");
+        return;
+    }
+    let (mut pause, mut said) = (RETRY, String::new());
+    loop {
+        let began = tokio::time::Instant::now();
+        let Err(error) = follow_logind(kubelet, periods, turn).await;
+        let why = chain(&error);
+        if why != said {
+            tracing::warn!(error = why, "logind is not followed, trying again");
+            said = why;
+        }
+        if began.elapsed() > MAX_RETRY {
+            pause = RETRY;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(MAX_RETRY);
+    }
+}
+
+async fn follow_logind(
+    kubelet: &Kubelet,
+    periods: &[ShutdownPeriod],
+    turn: &tokio::sync::Mutex<()>,
+) -> Result<Infallible, LogindError> {
+    let mut logind = Logind::connect(&kubelet.logind.bus).await?;
+    let needed = periods.iter().map(ShutdownPeriod::time).sum();
+    logind.wait_for(needed, &kubelet.logind.drop_ins).await?;
+    let mut lock = Some(logind.inhibit().await?);
+    tracing::info!(seconds = needed.as_secs(), "logind waits for pods to end");
+    loop {
+        if logind.told().await? {
+            let _turn = turn.lock().await;
+            end_all(kubelet, periods).await;
+            lock.take();
+        } else {
+            tracing::warn!("the machine is not shutting down any more");
+            kubelet.shutting_down.send_replace(false);
+            note(kubelet, "Shutdown manager detected shutdown cancellation");
+            lock = Some(logind.inhibit().await?);
+        }
+    }
+}
+
+fn note(kubelet: &Kubelet, text: &str) {
+    if let Some(node) = kubelet.own.borrow().as_deref() {
+        kubelet.recorder.event(reference(node), "Normal", "NodeShutdown", text);
+    }
+}
+
+fn note_time(what: Tally) {
+    tallies::set(what, "", u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default());
 }
 
 async fn end_all(kubelet: &Kubelet, periods: &[ShutdownPeriod]) {
     tracing::warn!("the machine is shutting down, its pods end");
     kubelet.shutting_down.send_replace(true);
-    if let Some(node) = kubelet.own.borrow().as_deref() {
-        let text = "Shutdown manager detected shutdown event";
-        kubelet.recorder.event(reference(node), "Normal", "NodeShutdown", text);
-    }
+    note_time(Tally::ShutdownStart);
+    note(kubelet, "Shutdown manager detected shutdown event");
     let slots: Vec<Slot> =
         kubelet.register.lock().values().filter(|slot| !is_over(&slot.pod)).cloned().collect();
     for (time, group) in groups(periods, slots) {
@@ -59,6 +126,7 @@ async fn end_all(kubelet: &Kubelet, periods: &[ShutdownPeriod]) {
             tracing::warn!(seconds = time.as_secs(), "pods have not ended in their time");
         }
     }
+    note_time(Tally::ShutdownEnd);
     tracing::warn!("the pods have ended, as far as there was time");
 }
 

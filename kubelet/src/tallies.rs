@@ -23,6 +23,8 @@ pub enum Tally {
     PodResourcesListErrors,
     PodResourcesGetErrors,
     PodResourcesAllocatableErrors,
+    ShutdownStart,
+    ShutdownEnd,
 }
 
 use Tally::*;
@@ -32,7 +34,7 @@ type Family = (Tally, &'static str, &'static str, Option<&'static str>, &'static
 
 const VERSION: Option<&str> = Some("server_api_version");
 
-pub const FAMILIES: [Family; 17] = [
+pub const FAMILIES: [Family; 19] = [
     (
         PluginRegistrations,
         "kubelet_device_plugin_registration_total",
@@ -151,6 +153,20 @@ pub const FAMILIES: [Family; 17] = [
         "counter",
         VERSION,
         "Cumulative number of GetAllocatableResources requests that failed",
+    ),
+    (
+        ShutdownStart,
+        "kubelet_graceful_shutdown_start_time_seconds",
+        "gauge",
+        None,
+        "When pods were told last that the machine ends, in seconds since 1970",
+    ),
+    (
+        ShutdownEnd,
+        "kubelet_graceful_shutdown_end_time_seconds",
+        "gauge",
+        None,
+        "When the last of them had ended, in seconds since 1970",
     ),
 ];
 

@@ -11,7 +11,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::ops::Add;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// For so long what was counted stands: upstream's `volumeStatsAggPeriod`. Folders may have millions of files.
@@ -19,12 +21,48 @@ const COUNTED_FOR: Duration = Duration::from_secs(60);
 /// The unit that the kernel counts a file's blocks in, whatever the file system's own is.
 const BLOCK_BYTES: u64 = 512;
 
+/// How long a file system of another machine may take to say what it has. Longer, and a server that is away holds up the
+/// numbers of all pods; shorter, and a slow one is never heard.
+const ELSEWHERE: Duration = Duration::from_secs(3);
+
 /// Counts, remembered for a while by the pod's UID.
 #[derive(Default)]
 pub struct VolumeStats {
     known: Mutex<HashMap<String, (Instant, Vec<Share>)>>,
     /// What drivers said of their volumes, by the pod's UID and its name of the volume.
     told: Mutex<HashMap<String, HashMap<String, Usage>>>,
+    elsewhere: Elsewhere,
+}
+
+/// Asks file systems of other machines, which may never answer: each on a thread of its own, and none twice at a time.
+#[derive(Clone, Default)]
+struct Elsewhere(Arc<Mutex<HashSet<PathBuf>>>);
+
+impl Elsewhere {
+    /// What `ask` says of the path, if it does so in time.
+    fn ask<T: Send + 'static>(
+        &self,
+        path: &Path,
+        limit: Duration,
+        ask: impl FnOnce(&Path) -> T + Send + 'static,
+    ) -> Option<T> {
+        if !self.0.lock().insert(path.to_owned()) {
+            // The last one that asked still waits.
+            return None;
+        }
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let (asked, this) = (path.to_owned(), self.clone());
+        let thread = thread::Builder::new().name("file-system".to_owned()).spawn(move || {
+            let answer = ask(&asked);
+            this.0.lock().remove(&asked);
+            // Nobody may wait for it any more.
+            let _ = sender.send(answer);
+        });
+        if thread.is_err() {
+            self.0.lock().remove(path);
+        }
+        receiver.recv_timeout(limit).ok()
+    }
 }
 
 /// Files on disk.
@@ -90,7 +128,7 @@ impl VolumeStats {
             None => share(&dir, volume, time),
             Some(claim) => {
                 let record = records.iter().find(|record| record.volume == volume.name)?;
-                share_of_claim(pod, record, &claim, (told.get(&volume.name), time))
+                self.share_of_claim(pod, record, &claim, (told.get(&volume.name), time))
             }
         };
         let shares: Vec<Share> = volumes.filter_map(of).collect();
@@ -130,23 +168,38 @@ fn share(dir: &Path, volume: &Volume, time: &str) -> Option<Share> {
     Some(Share { name: volume.name.clone(), entry, files, ephemeral })
 }
 
-/// A claim's volume: what its driver says, else what its file system does.
-fn share_of_claim(
-    pod: &Pod,
-    record: &Record,
-    claim: &str,
-    (told, time): (Option<&Usage>, &str),
-) -> Option<Share> {
-    let mut entry = match told {
-        Some(usage) => said(usage, time),
-        // A driver that measures has not said anything yet; of one that does not nobody knows.
-        None if record.plugin == "kubernetes.io/csi" || !record.path.is_dir() => return None,
-        None => file_system(record.path.to_str()?, time),
-    };
-    entry.as_object()?;
-    entry["name"] = record.volume.as_str().into();
-    entry["pvcRef"] = json!({ "name": claim, "namespace": pod.metadata.namespace });
-    Some(Share { name: record.volume.clone(), entry, files: Files::default(), ephemeral: false })
+impl VolumeStats {
+    /// A claim's volume: what its driver says, else what its file system does.
+    fn share_of_claim(
+        &self,
+        pod: &Pod,
+        record: &Record,
+        claim: &str,
+        (told, time): (Option<&Usage>, &str),
+    ) -> Option<Share> {
+        let mut entry = match told {
+            Some(usage) => said(usage, time),
+            // A driver that measures has not said anything yet; of one that does not nobody knows.
+            None if record.plugin == "kubernetes.io/csi" => return None,
+            None if record.plugin == "kubernetes.io/nfs" => {
+                let time = time.to_owned();
+                self.elsewhere.ask(&record.path, ELSEWHERE, move |path| directory(path, &time))?
+            }
+            None => directory(&record.path, time),
+        };
+        entry.as_object()?;
+        entry["name"] = record.volume.as_str().into();
+        entry["pvcRef"] = json!({ "name": claim, "namespace": pod.metadata.namespace });
+        Some(Share { name: record.volume.clone(), entry, files: Files::default(), ephemeral: false })
+    }
+}
+
+/// The file system of a directory; null where there is none.
+fn directory(path: &Path, time: &str) -> Value {
+    match path.to_str() {
+        Some(text) if path.is_dir() => file_system(text, time),
+        _ => Value::Null,
+    }
 }
 
 fn said(usage: &Usage, time: &str) -> Value {
@@ -204,6 +257,23 @@ mod tests {
         let pod = json!({ "metadata": { "name": "web", "namespace": "n", "uid": "u1" },
             "spec": { "containers": [], "volumes": volumes } });
         serde_json::from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_is_asked_once_and_waited_for_for_a_moment() {
+        const MOMENT: Duration = Duration::from_millis(20);
+        let (elsewhere, path) = (Elsewhere::default(), Path::new("/share"));
+        let (release, held) = mpsc::channel::<()>();
+        assert_eq!(elsewhere.ask(path, MOMENT, move |_| held.recv().is_ok()), None);
+        assert_eq!(elsewhere.ask(path, MOMENT, |_| panic!("asked while another one waits")), None::<()>);
+        assert_eq!(elsewhere.ask(Path::new("/other"), Duration::from_secs(60), |_| 7), Some(7));
+        release.send(()).unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while elsewhere.0.lock().contains(path) {
+            assert!(Instant::now() < until, "it has answered");
+            thread::yield_now();
+        }
+        assert_eq!(elsewhere.ask(path, Duration::from_secs(60), |_| 7), Some(7));
     }
 
     #[test]

@@ -32,11 +32,17 @@ mod driver;
 #[path = "node/ends.rs"]
 mod ends;
 #[cfg(test)]
+#[path = "node/fake_logind.rs"]
+mod fake_logind;
+#[cfg(test)]
 #[path = "node/fake_runtime.rs"]
 mod fake_runtime;
 #[cfg(test)]
 #[path = "node/lifecycle.rs"]
 mod lifecycle;
+#[cfg(test)]
+#[path = "node/logind.rs"]
+mod logind;
 #[cfg(test)]
 #[path = "node/resizes.rs"]
 mod resizes;

@@ -40,6 +40,8 @@ impl Default for Kernel {
     }
 }
 
+const FORWARD_V6: &str = "net/ipv6/conf/all/forwarding";
+
 impl Kernel {
     pub fn below(root: &Path) -> Self {
         Self { root: root.to_owned(), opened_localnet: false, loose_arp: None }
@@ -63,7 +65,26 @@ impl Kernel {
     pub async fn forward(&self, family: Family) {
         match family {
             Family::V4 => self.set("net/ipv4/ip_forward", "1").await,
-            Family::V6 => self.set("net/ipv6/conf/all/forwarding", "1").await,
+            Family::V6 => {
+                if self.get(FORWARD_V6).await.as_deref() != Some("1") {
+                    self.keep_router_advertisements().await;
+                }
+                self.set(FORWARD_V6, "1").await;
+            }
+        }
+    }
+
+    /// A machine that forwards no longer listens to routers, and would lose the address and the default route that it has
+    /// of one, unless its interfaces say that they listen all the same (`accept_ra` 2,
+    /// <https://docs.kernel.org/networking/ip-sysctl.html>).
+    async fn keep_router_advertisements(&self) {
+        let Ok(mut interfaces) = tokio::fs::read_dir(self.root.join("net/ipv6/conf")).await else { return };
+        while let Ok(Some(interface)) = interfaces.next_entry().await {
+            let name = interface.file_name();
+            let setting = format!("net/ipv6/conf/{}/accept_ra", name.to_string_lossy());
+            if self.get(&setting).await.as_deref() == Some("1") {
+                self.set(&setting, "2").await;
+            }
         }
     }
 
@@ -192,6 +213,21 @@ mod tests {
         kernel.set_conntrack(&asked).await;
         assert_eq!(is("net/netfilter/nf_conntrack_max"), "5000");
         assert_eq!((is(established), is(udp)), ("60".to_owned(), "30".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn who_forwards_still_listens_to_routers() {
+        let setting = |interface: &str| format!("net/ipv6/conf/{interface}/accept_ra");
+        let (eth0, eth1) = (setting("eth0"), setting("eth1"));
+        let dir = machine(&[(FORWARD_V6, "0"), (eth0.as_str(), "1"), (eth1.as_str(), "0")]);
+        let kernel = Kernel::below(dir.path());
+        kernel.forward(Family::V6).await;
+        assert_eq!(kernel.get(FORWARD_V6).await.as_deref(), Some("1"));
+        assert_eq!(kernel.get(&eth0).await.as_deref(), Some("2"));
+        assert_eq!(kernel.get(&eth1).await.as_deref(), Some("0"), "somebody said no");
+        std::fs::write(dir.path().join(&eth0), "1\n").expect("somebody's");
+        kernel.forward(Family::V6).await;
+        assert_eq!(kernel.get(&eth0).await.as_deref(), Some("1"), "it forwarded already");
     }
 
     #[tokio::test]

@@ -31,4 +31,4 @@ pub mod userspace;
 
 pub use configuration::Flags;
 pub use configuration::source::{CLUSTER_CIDR_ENTRY, Source};
-pub use run::{Config, Error, clean_up, run};
+pub use run::{AsNode, Config, Error, clean_up, run};

@@ -57,7 +57,9 @@ pub async fn run_local_path(context: Context, config: LocalPathConfig) -> Result
     let stop = context.stop.clone();
     let ended = coracle_client::beat::spawn("local-path", async move {
         let local = local_path::LocalPath::new(&context, config);
-        tokio::join!(local_path::run(&context, local.clone()), snapshots::run(&context, local));
+        let snapshots = snapshots::run(local.common(), local.clone(), &context.stop);
+        let rooms = local_path::room::run(&context, local.clone());
+        tokio::join!(local_path::run(&context, local.clone()), snapshots, rooms);
     })
     .await;
     if ended.is_err() && !stop.is_cancelled() { Err(Error::Ended("local-path-provisioner")) } else { Ok(()) }

@@ -36,7 +36,14 @@ pub struct Ready {
     pub handle: String,
     /// The smallest volume that holds it; 0 where nobody says.
     pub restore_bytes: i64,
+    /// What a claim may not ask for something else than.
+    pub volume_mode: Option<String>,
+    /// The name of its content.
+    pub content: String,
 }
+
+/// By which an administrator lets claims be of another mode than what they are made of.
+pub const MODE_CHANGE: &str = "snapshot.storage.kubernetes.io/allow-volume-mode-change";
 
 /// Looks a snapshot up; the inner error says why no volume can be made from it now.
 pub async fn ready(
@@ -63,10 +70,18 @@ pub async fn ready(
     if content.data["spec"]["driver"] != driver {
         return Ok(Err(format!("snapshot {name} is of another driver than the claim's class")));
     }
+    let may_change = content.metadata.annotations.as_ref().and_then(|a| a.get(MODE_CHANGE));
+    let may_change = may_change.is_some_and(|may| may == "true");
+    let volume_mode = text(&content.data["spec"]["sourceVolumeMode"]).filter(|_| !may_change);
     let restore_bytes =
         content.data["status"]["restoreSize"].as_i64().or_else(|| bytes(&status["restoreSize"]));
     Ok(match text(&content.data["status"]["snapshotHandle"]) {
-        Some(handle) => Ok(Ready { handle: handle.to_owned(), restore_bytes: restore_bytes.unwrap_or(0) }),
+        Some(handle) => Ok(Ready {
+            handle: handle.to_owned(),
+            restore_bytes: restore_bytes.unwrap_or(0),
+            volume_mode: volume_mode.map(str::to_owned),
+            content: content.metadata.name.clone().unwrap_or_default(),
+        }),
         None => Err(format!("snapshot handle of {name} is not available")),
     })
 }

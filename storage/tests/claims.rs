@@ -6,16 +6,23 @@
 mod support;
 
 #[cfg(test)]
+#[path = "objects/snapshots.rs"]
+#[allow(dead_code, reason = "shared with the tests of CSI, which use all of it")]
+mod snapshots;
+
+#[cfg(test)]
 mod claims {
+    use crate::snapshots::{custom, install_snapshots, snapshot, snapshot_class};
     use crate::support::{World, until_gone, until_object};
     use coracle_client::Context;
     use coracle_storage::volumes::{LinuxMounter, MountTable, Mounter, NfsMount, Tmpfs, VolumeError};
     use coracle_storage::{
-        Config, LocalPathConfig, NfsConfig, SNAPSHOT_DEFINITIONS, run_controllers, run_local_path, run_nfs,
-        serve_local_path,
+        Config, LocalPathConfig, NfsConfig, run_controllers, run_local_path, run_nfs, serve_local_path,
     };
-    use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
-    use k8s_openapi::api::storage::v1::StorageClass;
+    use k8s_openapi::api::core::v1::{
+        Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount,
+    };
+    use k8s_openapi::api::storage::v1::{CSIStorageCapacity, StorageClass};
     use kube::api::{DeleteParams, Patch};
     use kube::{Api, ResourceExt};
     use serde_json::{Value, json};
@@ -98,6 +105,51 @@ mod claims {
         until_gone("the claim", &claims, "data").await;
         until_gone("the volume", &volumes, &name).await;
         assert!(!std::fs::exists(&path).unwrap());
+    }
+
+    /// By the contract of upstream's lib-volume-populator: it has a volume made for a claim of its own, fills it, and hands
+    /// it over.
+    #[tokio::test]
+    async fn a_populator_fills_a_volume_and_hands_it_over() {
+        let Cluster { world, claims, volumes, .. } = cluster().await;
+        let mut wanted = claim("local-path", "1Gi");
+        wanted["spec"]["dataSourceRef"] =
+            json!({ "apiGroup": "example.com", "kind": "Image", "name": "debian" });
+        world.create(&claims, wanted).await;
+        claims.patch("data", &Default::default(), &selected("n")).await.unwrap();
+        let events = world.in_namespace::<Event>("default");
+        let said = |all: &[Event]| {
+            let words = Some("Assuming an external populator will provision the volume");
+            all.iter().any(|event| event.message.as_deref() == words)
+        };
+        crate::support::until_list("told", &events, "", said).await;
+        let mut own = claim("local-path", "1Gi");
+        own["metadata"]["name"] = "prime".into();
+        world.create(&claims, own).await;
+        claims.patch("prime", &Default::default(), &selected("n")).await.unwrap();
+        let name = until_object("bound", &claims, "prime", is_bound).await.spec.unwrap().volume_name.unwrap();
+        let made = volumes.get(&name).await.unwrap();
+        let path = std::path::PathBuf::from(made.spec.unwrap().host_path.unwrap().path);
+        std::fs::write(path.join("file"), "filled").unwrap();
+        let data = claims.get("data").await.unwrap();
+        assert!(is_pending(&data) && data.spec.as_ref().unwrap().volume_name.is_none());
+        let reference = json!({ "namespace": "default", "name": "data", "uid": data.uid(),
+            "resourceVersion": data.resource_version() });
+        let patch = Patch::Merge(json!({ "spec": { "claimRef": reference } }));
+        volumes.patch(&name, &Default::default(), &patch).await.unwrap();
+        let bound = until_object("bound", &claims, "data", is_bound).await;
+        assert_eq!(bound.spec.unwrap().volume_name.as_deref(), Some(name.as_str()));
+        let is_lost = |claim: &PersistentVolumeClaim| {
+            claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Lost")
+        };
+        until_object("lost", &claims, "prime", is_lost).await;
+        claims.delete("prime", &DeleteParams::default()).await.unwrap();
+        until_gone("the populator's claim", &claims, "prime").await;
+        until_object("still bound", &volumes, &name, phase("Bound")).await;
+        assert_eq!(std::fs::read_to_string(path.join("file")).unwrap(), "filled");
+        claims.delete("data", &DeleteParams::default()).await.unwrap();
+        until_gone("the volume", &volumes, &name).await;
+        assert!(!path.exists());
     }
 
     #[tokio::test]
@@ -253,6 +305,37 @@ mod claims {
         .await;
     }
 
+    /// Nothing is asked of the node, or answered.
+    fn nothing_is_open(node: &Node) -> bool {
+        node.annotations().keys().all(|key| key.starts_with("coracle.io/"))
+    }
+
+    #[tokio::test]
+    async fn the_room_for_volumes_whose_size_holds_is_told() {
+        let Cluster { world, root, .. } = cluster().await;
+        let far = root.path().join("far");
+        far_node(&world, far.clone()).await;
+        let classes: Api<StorageClass> = Api::all(world.admin());
+        for (name, limit) in [("limited", "file"), ("loose", "none")] {
+            let class = json!({ "metadata": { "name": name }, "provisioner": "coracle.io/local-path",
+                "volumeBindingMode": "WaitForFirstConsumer", "parameters": { "sizeLimit": limit } });
+            world.create(&classes, class).await;
+        }
+        let all: Api<CSIStorageCapacity> = Api::namespaced(world.admin(), "kube-system");
+        let told = crate::support::until_list("one", &all, "", |all| !all.is_empty()).await;
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(told[0].storage_class_name, "limited");
+        let place = told[0].node_topology.clone().unwrap().match_labels.unwrap();
+        assert_eq!(place, [("kubernetes.io/hostname".to_owned(), "far.example".to_owned())].into());
+        let free = nix::sys::statvfs::statvfs(root.path()).unwrap();
+        let free = u128::from(free.blocks_available()) * u128::from(free.fragment_size());
+        let bytes: coracle_api::Quantity = told[0].capacity.as_ref().unwrap().0.parse().unwrap();
+        let bytes = u128::try_from(bytes.units()).unwrap();
+        assert!(bytes.abs_diff(free) < free / 2 + (1 << 30), "{bytes} of {free}");
+        classes.delete("limited", &DeleteParams::default()).await.unwrap();
+        crate::support::until_list("none", &all, "", |all| all.is_empty()).await;
+    }
+
     fn selected(node: &str) -> Patch<Value> {
         Patch::Merge(json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": node } } }))
     }
@@ -295,7 +378,7 @@ mod claims {
         assert_eq!(std::fs::read_dir(&far).unwrap().count(), 0);
         // What was said between the two is taken away.
         let nodes: Api<Node> = Api::all(world.admin());
-        until_object("clean", &nodes, "far", |node| node.annotations().len() == 1).await;
+        until_object("clean", &nodes, "far", nothing_is_open).await;
     }
 
     #[tokio::test]
@@ -319,33 +402,8 @@ mod claims {
         // The node hears of it at its next change.
         let label = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
         nodes.patch("far", &Default::default(), &label).await.unwrap();
-        until_object("clean", &nodes, "far", |node| node.annotations().len() == 1).await;
+        until_object("clean", &nodes, "far", nothing_is_open).await;
         assert_eq!(std::fs::read_dir(&far).unwrap().count(), 0);
-    }
-
-    async fn custom(client: &kube::Client, method: &str, path: &str, body: Value) -> Value {
-        let path = format!("/apis/snapshot.storage.k8s.io/v1/{path}");
-        let request =
-            http::Request::builder().method(method).uri(path).header("content-type", "application/json");
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        client.request(request.body(body).unwrap()).await.unwrap()
-    }
-
-    async fn install_snapshots(client: &kube::Client) {
-        for definition in SNAPSHOT_DEFINITIONS.split("---\n") {
-            let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-            let request = http::Request::post(path).header("content-type", "application/yaml");
-            client.request_text(request.body(definition.as_bytes().to_vec()).unwrap()).await.unwrap();
-        }
-        for plural in ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"] {
-            let list = || async {
-                let path = format!("/apis/snapshot.storage.k8s.io/v1/{plural}");
-                let request = http::Request::get(path).body(Vec::new()).unwrap();
-                client.request::<Value>(request).await.map_err(|error| error.to_string())
-            };
-            let served = || async { list().await.ok().map(drop) };
-            crate::support::until("served", served, || async { format!("{:?}", list().await) }).await;
-        }
     }
 
     #[tokio::test]
@@ -358,13 +416,8 @@ mod claims {
         claims.patch("data", &Default::default(), &selected("far")).await.unwrap();
         let bound = until_object("bound", &claims, "data", is_bound).await.spec.unwrap().volume_name.unwrap();
         std::fs::write(far.join(format!("{bound}_default_data/file")), "gold").unwrap();
-        let class = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
-            "metadata": { "name": "copies" }, "driver": "coracle.io/local-path", "deletionPolicy": "Delete" });
-        custom(&client, "POST", "volumesnapshotclasses", class).await;
-        let snapshot = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
-            "metadata": { "name": "then" }, "spec": { "volumeSnapshotClassName": "copies",
-                "source": { "persistentVolumeClaimName": "data" } } });
-        custom(&client, "POST", "namespaces/default/volumesnapshots", snapshot).await;
+        snapshot_class(&client, "copies", "coracle.io/local-path", json!({})).await;
+        snapshot(&client, "then", "copies", json!({ "persistentVolumeClaimName": "data" })).await;
         let read = || custom(&client, "GET", "namespaces/default/volumesnapshots/then", Value::Null);
         let ready =
             || async { Some(read().await).filter(|snapshot| snapshot["status"]["readyToUse"] == true) };

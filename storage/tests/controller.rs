@@ -15,6 +15,14 @@ mod driver;
 mod cluster;
 
 #[cfg(test)]
+#[path = "objects/snapshots.rs"]
+mod objects;
+
+#[cfg(test)]
+#[path = "controller/snapshots.rs"]
+mod snapshots;
+
+#[cfg(test)]
 #[path = "controller/making.rs"]
 mod making;
 

@@ -19,7 +19,7 @@ const PATH: &str = "/api/v1/namespaces/crowd/configmaps";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Each watcher is a descriptor here and one in the server, which inherits the limit; 1,024 is a common default.
-fn allow_descriptors() -> Result<(), Error> {
+pub fn allow_descriptors() -> Result<(), Error> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)

@@ -16,6 +16,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -26,12 +27,18 @@ fn binary() -> Option<PathBuf> {
     std::env::split_paths(&paths).map(|dir| dir.join("etcd")).find(|path| path.is_file())
 }
 
-pub async fn run(settings: &Settings) -> Result<Vec<Row>, Error> {
-    let Some(binary) = binary() else {
-        return Ok(vec![skipped(NAME, "no etcd in PATH (Debian: etcd-server)")]);
-    };
-    let mut rows = Vec::new();
-    for (writers, label) in [(1, "1 writer"), (64, "64 writers")] {
+/// One member, with its data on the disk that is measured.
+pub struct Etcd {
+    pub url: String,
+    port: u16,
+    child: Guard,
+    _dir: TempDir,
+}
+
+impl Etcd {
+    /// Returns when it takes writes; `None` where there is none.
+    pub async fn start() -> Result<Option<Self>, Error> {
+        let Some(binary) = binary() else { return Ok(None) };
         let dir = tempfile::tempdir()?;
         let port = free_port()?;
         let (client, peer) =
@@ -45,9 +52,21 @@ pub async fn run(settings: &Settings) -> Result<Vec<Row>, Error> {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let child = Guard(child);
-        let channel = connect(port).await?;
-        let process = Process(child.0.id());
+        let etcd = Self { url: client, port, child: Guard(child), _dir: dir };
+        connect(port).await?;
+        Ok(Some(etcd))
+    }
+}
+
+pub async fn run(settings: &Settings) -> Result<Vec<Row>, Error> {
+    if binary().is_none() {
+        return Ok(vec![skipped(NAME, "no etcd in PATH (Debian: etcd-server)")]);
+    }
+    let mut rows = Vec::new();
+    for (writers, label) in [(1, "1 writer"), (64, "64 writers")] {
+        let etcd = Etcd::start().await?.ok_or("etcd went away")?;
+        let channel = connect(etcd.port).await?;
+        let process = Process(etcd.child.0.id());
         let cpu = process.cpu()?;
         let done = puts(&channel, writers, Limit::time(settings.time(5))).await?;
         let n = done.latencies.len();

@@ -25,6 +25,7 @@ mod requests;
 mod schedule;
 mod scheduler;
 mod server;
+mod servers;
 mod start;
 mod storm;
 mod table;
@@ -60,7 +61,7 @@ impl Settings {
     }
 }
 
-const NAMES: [&str; 25] = [
+const NAMES: [&str; 26] = [
     "size",
     "start",
     "restart",
@@ -68,6 +69,7 @@ const NAMES: [&str; 25] = [
     "idle",
     "disk",
     "etcd",
+    "servers",
     "writes",
     "typed",
     "encryption",
@@ -97,6 +99,7 @@ async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
         "idle" => idle::run(settings).await,
         "disk" => disk::run(settings),
         "etcd" => etcd::run(settings).await,
+        "servers" => servers::run(settings).await,
         "writes" => writes::run(settings).await,
         "typed" => typed::run(settings).await,
         "encryption" => encryption::run(settings).await,

@@ -67,6 +67,11 @@ impl Server {
         Ok(std::fs::read_to_string(self.dir.path().join("log"))?.lines().count())
     }
 
+    /// Its data directory is `data` in it.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     pub fn process(&self) -> Process {
         Process(self.child.0.id())
     }

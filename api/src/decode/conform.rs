@@ -3,7 +3,7 @@
 use super::order::Order;
 use super::path::Path;
 use super::{DecodeError, MAX_PROBLEMS, Problems};
-use crate::meta::time;
+use crate::meta::{go_time, time};
 use crate::quantity::Quantity;
 use crate::schema::{self, FieldRef, Kind, TypeRef};
 use base64::Engine;
@@ -350,13 +350,11 @@ fn quantity(value: &mut Value, text: &str) -> Result<(), DecodeError> {
 }
 
 fn timestamp(value: &mut Value, kind: Kind, text: &str) -> Result<(), DecodeError> {
-    let parsed = time::parse(text).ok_or_else(|| {
-        let layout =
-            if kind == Kind::Time { "2006-01-02T15:04:05Z07:00" } else { "2006-01-02T15:04:05.000000Z07:00" };
-        DecodeError::Type(format!("parsing time {text:?} as {layout:?}: cannot parse {text:?} as \"2006\""))
-    })?;
-    let form = if kind == Kind::Time { time::format_seconds } else { time::format_micros };
-    *value = form(parsed).into();
+    let (layout, form) = match kind {
+        Kind::MicroTime => (go_time::MICROS, time::format_micros as fn(jiff::Timestamp) -> String),
+        _ => (go_time::SECONDS, time::format_seconds as fn(jiff::Timestamp) -> String),
+    };
+    *value = form(go_time::parse(text, layout).map_err(DecodeError::Type)?).into();
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! The metadata that every object has: reading and writing it on untyped objects.
 
+pub mod go_time;
 pub mod time;
 mod validate;
 

@@ -102,6 +102,7 @@ impl Scope<'_> {
         if !options.dry_run {
             refuse_version(&version)?;
         }
+        self.strategy.complete_judged(&mut object);
         let taken = self.registry.cache.find(&self.resource.storage.key, self.namespace, &name).is_some();
         if taken {
             return Ok(Err((name, Raced)));

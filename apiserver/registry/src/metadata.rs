@@ -39,10 +39,7 @@ impl Scope<'_> {
         }
         let name = text(object, "name");
         if !self.name.is_empty() && !name.is_empty() && name != self.name {
-            return Err(ApiError::bad_request(format!(
-                "the name of the object ({name}) does not match the name on the URL ({})",
-                self.name
-            )));
+            return Err(self.misnamed(name));
         }
         Ok(())
     }

@@ -46,6 +46,7 @@ fn component(user: &str) -> &str {
         "kube-controller-manager" => "kube-controller-manager",
         "kube-proxy" => "kube-proxy",
         "apiserver" => "kube-apiserver",
+        "coracle:simulated-nodes" => "kubelet",
         other if other.starts_with("node:") => "kubelet",
         other if other.starts_with("serviceaccount:kube-system:") => "kube-controller-manager",
         _ => "",
@@ -203,6 +204,7 @@ mod tests {
         assert_eq!(manager_name("", "a\u{7}b/1", &admin), "ab");
         assert_eq!(manager_name("", &"x".repeat(200), &admin).len(), 128);
         assert_eq!(manager_name("", "", &user("system:node:n1")), "kubelet");
+        assert_eq!(manager_name("", "", &user("system:coracle:simulated-nodes")), "kubelet");
         assert_eq!(manager_name("", "", &user("system:kube-scheduler")), "kube-scheduler");
         let controller = user("system:serviceaccount:kube-system:deployment-controller");
         assert_eq!(manager_name("", "", &controller), "kube-controller-manager");

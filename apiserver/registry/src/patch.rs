@@ -217,10 +217,7 @@ impl Scope<'_> {
             return Err(self.nameless());
         }
         if name != self.name {
-            return Err(ApiError::bad_request(format!(
-                "the name of the object ({name}) does not match the name on the URL ({})",
-                self.name
-            )));
+            return Err(self.misnamed(name));
         }
         if !self.namespace.is_empty() && !namespace.is_empty() && namespace != self.namespace {
             return Err(ApiError::bad_request(format!(
@@ -234,6 +231,13 @@ impl Scope<'_> {
             return Err(self.invalid(&[error]));
         }
         Ok(())
+    }
+
+    pub(super) fn misnamed(&self, name: &str) -> ApiError {
+        ApiError::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            self.name
+        ))
     }
 
     pub(super) fn nameless(&self) -> ApiError {

@@ -122,6 +122,15 @@ impl Scope<'_> {
         self.create_owned(object, how.owners, options).await
     }
 
+    /// Refuses what a PUT sent for another object than that of the URL, whether or not that one exists.
+    pub fn check_name(&self, sent: &Object) -> Result<(), ApiError> {
+        match text(sent, "name") {
+            "" => Err(self.nameless()),
+            name if name != self.name => Err(self.misnamed(name)),
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses a PUT of `new` that is not allowed without naming a version.
     pub fn check_replacement(&self, new: &Object, old: Option<&Object>) -> Result<(), ApiError> {
         if text(new, "name").is_empty() {

@@ -82,7 +82,7 @@ pub(super) const SERVICE_CIDRS: &str = "servicecidrs.networking.k8s.io";
 pub(super) fn service_cidr(config: &BootstrapConfig) -> Wanted {
     let object = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": { "name": "kubernetes" },
-        "spec": { "cidrs": [config.service_cidr] },
+        "spec": { "cidrs": config.service_cidr.split(',').collect::<Vec<_>>() },
     });
     Wanted { resource: SERVICE_CIDRS, object, keep: Keep::Ready }
 }
@@ -177,17 +177,21 @@ fn cluster_info(config: &BootstrapConfig) -> Wanted {
 
 /// What the proxies of machines that join must know: upstream's configuration, where kubeadm keeps it.
 fn proxy_configuration(config: &BootstrapConfig) -> Wanted {
-    let text = format!(
-        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\nclusterCIDR: {}\n",
-        config.cluster_cidr
-    );
+    let text = proxy_document(&config.cluster_cidr);
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": "kube-proxy", "namespace": "kube-system", "labels": { "app": "kube-proxy" } },
         // The document is anybody's to change; the range beside it is ours to say, for documents that do not.
         "data": { "config.conf": text, "clusterCIDR": config.cluster_cidr },
     });
-    Wanted { resource: "configmaps.", object, keep: Keep::Entry("clusterCIDR") }
+    Wanted { resource: "configmaps.", object, keep: Keep::Range }
+}
+
+/// The document as it is made.
+pub(super) fn proxy_document(cluster_cidr: &str) -> String {
+    format!(
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\nclusterCIDR: {cluster_cidr}\n"
+    )
 }
 
 /// The Service without a selector (the DNS component writes its endpoints), the identity of that component and what it does.

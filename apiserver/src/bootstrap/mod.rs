@@ -41,9 +41,10 @@ pub struct BootstrapConfig {
     pub api_port: u16,
     /// The first address of the service CIDR.
     pub service_ip: IpAddr,
-    /// Where the addresses of Services come from: the ServiceCIDR `kubernetes`. `service_ip` is of this range.
+    /// Where the addresses of Services come from: the ServiceCIDR `kubernetes`; of both families with a comma between.
+    /// `service_ip` is of the first.
     pub service_cidr: String,
-    /// The addresses of all pods, told to the proxies of machines that join.
+    /// The addresses of all pods, told to the proxies of machines that join; written like the Services'.
     pub cluster_cidr: String,
     /// Whether the built-in provisioner runs, and so whether there is a default class of it.
     pub local_path: bool,
@@ -76,9 +77,11 @@ pub(crate) enum Keep {
     Fields(&'static [&'static str]),
     /// This entry of `data` becomes ours again.
     Entry(&'static str),
+    /// The range of pods beside the proxies' document becomes ours again, and with it a document that nobody has changed.
+    Range,
     /// This entry of `data` becomes ours again if it is no day such as `2026-01-31`.
     Day(&'static str),
-    /// Gets its condition Ready, if it has none and is still as it was made.
+    /// Gets the range of a second family that it lacks, and its condition Ready, if it has none and is still as it was made.
     Ready,
 }
 

@@ -70,7 +70,11 @@ fn merged(wanted: &Object, present: &Object, keep: Keep) -> Option<Object> {
                 new["data"][key] = wanted["data"][key].clone();
             }
         }
-        Keep::Ready => add_ready(&mut new, wanted),
+        Keep::Ready => {
+            add_second_range(&mut new, wanted);
+            add_ready(&mut new, wanted);
+        }
+        Keep::Range => follow_range(&mut new, wanted),
         Keep::Entry(key) => new["data"][key] = wanted["data"][key].clone(),
         Keep::Rules | Keep::Subjects if present["metadata"]["annotations"][AUTOUPDATE] == "false" => {
             return None;
@@ -92,6 +96,31 @@ fn merged(wanted: &Object, present: &Object, keep: Keep) -> Option<Object> {
         }
     }
     (new != *present).then_some(new)
+}
+
+fn follow_range(new: &mut Object, wanted: &Object) {
+    let data = &new["data"];
+    let as_made = data["clusterCIDR"].as_str().map(cluster::proxy_document);
+    if as_made.is_some_and(|text| data["config.conf"] == text) {
+        new["data"]["config.conf"] = wanted["data"]["config.conf"].clone();
+    }
+    new["data"]["clusterCIDR"] = wanted["data"]["clusterCIDR"].clone();
+}
+
+/// A cluster may become one of both families; the ranges that it has never change.
+fn add_second_range(new: &mut Object, wanted: &Object) {
+    let ranges = |object: &Object| object["spec"]["cidrs"].as_array().cloned().unwrap_or_default();
+    let (now, asked) = (ranges(new), ranges(wanted));
+    if now.len() == 1 && asked.len() == 2 && now[0] == asked[0] {
+        new["spec"] = wanted["spec"].clone();
+    } else if now != asked {
+        let text = |ranges: &[Value]| Value::from(ranges).to_string();
+        tracing::warn!(
+            has = text(&now),
+            asked = text(&asked),
+            "the ServiceCIDR kubernetes keeps the ranges that it was made with"
+        );
+    }
 }
 
 /// Upstream's condition of the default ServiceCIDR. Nobody else sets it before the controllers run, so it is as old as

@@ -418,3 +418,36 @@ fn lost_addresses_of_services_come_back() {
     world.put("services.", headless);
     assert!(addresses::missing(world.as_ref()).is_empty());
 }
+
+/// What has one family gets the other and keeps what it had; what somebody has written is theirs.
+#[test]
+fn a_second_family_is_added_and_nothing_is_taken_away() {
+    let both = BootstrapConfig {
+        service_cidr: "10.43.0.0/16,fd43::/112".to_owned(),
+        cluster_cidr: "10.42.0.0/16,fd42::/56".to_owned(),
+        ..config()
+    };
+    let planned = |config: &BootstrapConfig, world: &World| {
+        let all = plan(config, world).into_iter();
+        all.map(|planned| (planned.object["metadata"]["name"].as_str().unwrap().to_owned(), planned.object))
+            .collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let world = started();
+    let first = planned(&both, &world);
+    assert_eq!(first.keys().collect::<Vec<_>>(), ["kube-proxy", "kubernetes"]);
+    assert_eq!(first["kubernetes"]["spec"]["cidrs"], json!(["10.43.0.0/16", "fd43::/112"]));
+    let data = &first["kube-proxy"]["data"];
+    assert!(data["config.conf"].as_str().unwrap().ends_with("clusterCIDR: 10.42.0.0/16,fd42::/56\n"));
+    world.put("servicecidrs.networking.k8s.io", first["kubernetes"].clone());
+    let mut changed = first["kube-proxy"].clone();
+    changed["data"]["config.conf"] = json!("mode: nftables");
+    world.put("configmaps.", changed);
+    let back = planned(&config(), &world);
+    assert_eq!(back.keys().collect::<Vec<_>>(), ["kube-proxy"], "a range is never taken away");
+    assert_eq!(
+        back["kube-proxy"]["data"],
+        json!({ "config.conf": "mode: nftables", "clusterCIDR": "10.42.0.0/16" })
+    );
+    let other = BootstrapConfig { service_cidr: "10.99.0.0/16,fd43::/112".to_owned(), ..both };
+    assert!(!planned(&other, &world).contains_key("kubernetes"), "nor another put in its place");
+}

@@ -1,7 +1,8 @@
 //! etcd under the suite that every backend passes, and what several servers on one etcd see.
 
+use coracle_store::etcd::moving::{self, MoveError};
 use coracle_store::etcd::{EtcdOptions, EtcdStore};
-use coracle_store::{Guard, Revision, Store, StoreError, Txn, suite};
+use coracle_store::{Guard, KeyValue, Revision, Store, StoreError, Txn, suite};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -260,4 +261,107 @@ async fn members_of_two_clusters_are_refused() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     panic!("the other cluster was taken: {said}");
+}
+
+impl Etcd {
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.process.id().to_string()]).status();
+        assert!(sent.expect("kill(1)").success());
+    }
+}
+
+fn object(key: String, value: String) -> KeyValue {
+    KeyValue {
+        key: key.into(),
+        value: value.into_bytes().into(),
+        created: Revision(1),
+        modified: Revision(2),
+    }
+}
+
+/// More than a page by number and by size, protobuf and JSON, and a value that nobody can read.
+fn state() -> Vec<KeyValue> {
+    let map = |n: usize, bytes: usize| {
+        let value = format!(
+            r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"m{n}","namespace":"n","uid":"u{n}","creationTimestamp":"2026-01-01T00:00:00Z"}},"data":{{"x":"{}"}}}}"#,
+            "x".repeat(bytes)
+        );
+        object(format!("configmaps./n/m{n}"), value)
+    };
+    let mut items: Vec<KeyValue> = (0..350).map(|n| map(n, 10)).collect();
+    items.extend((350..360).map(|n| map(n, 300_000)));
+    items.push(object(
+        "boats.example.com/n/b".to_owned(),
+        r#"{"kind":"Boat","apiVersion":"example.com/v1","metadata":{"name":"b","namespace":"n","uid":"b"},"spec":{"weight":12.5}}"#.to_owned(),
+    ));
+    items.push(object("secrets./n/s".to_owned(), "k8s:enc:aescbc:v1:key:sealed".to_owned()));
+    items
+}
+
+#[tokio::test]
+async fn a_state_is_moved_whole_and_watches_of_before_are_told() {
+    let etcd = Etcd::start();
+    drop(etcd.open().await);
+    let (items, options) = (state(), etcd.options());
+    let moved = moving::fill(&options, &items, Revision(3_000), &|_| {}).await.unwrap();
+    assert_eq!(moved.objects, items.len());
+    assert!(moved.revision > Revision(3_000), "{moved:?}");
+    let store = etcd.open().await;
+    assert!(matches!(store.watch("", Revision(2_999)), Err(StoreError::Compacted { .. })));
+    let (_, there) = moving::read(&options).await.unwrap();
+    moving::compare(&items, &there).unwrap();
+    let again = moving::fill(&options, &items, Revision(0), &|_| {}).await;
+    assert!(matches!(again, Err(MoveError::NotEmpty(count, _)) if count == items.len()), "{again:?}");
+    // As an attempt leaves it that was killed.
+    etcd.ctl(&["put", "/registry/coracle-moving", "x"]);
+    etcd.ctl(&["del", "/registry/configmaps/n/m1"]);
+    let begun = EtcdStore::open(&options).await.map(drop);
+    assert!(matches!(&begun, Err(StoreError::Unavailable(why)) if why.contains("being moved")), "{begun:?}");
+    assert!(matches!(moving::read(&options).await, Err(MoveError::Unfinished)));
+    moving::fill(&options, &items, Revision(0), &|_| {}).await.unwrap();
+    moving::compare(&items, &moving::read(&options).await.unwrap().1).unwrap();
+    let large = [object("configmaps./n/large".to_owned(), "x".repeat(3_000_000))];
+    let other = EtcdOptions { prefix: "/other".to_owned(), ..options };
+    let refused = moving::fill(&other, &large, Revision(0), &|_| {}).await;
+    assert!(
+        matches!(&refused, Err(MoveError::TooLarge { key, .. }) if key.ends_with("large")),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_etcd_that_grants_no_rights_says_so() {
+    let etcd = Etcd::start();
+    let store = etcd.open().await;
+    for words in ["user add root:secret", "role add root", "user grant-role root root", "auth enable"] {
+        etcd.ctl(&words.split(' ').collect::<Vec<_>>());
+    }
+    let begun = EtcdStore::open(&etcd.options()).await.map(drop);
+    assert!(
+        matches!(&begun, Err(StoreError::Unavailable(why)) if why.contains("user name is empty")),
+        "{begun:?}"
+    );
+    let refused = store.commit(suite::txn(vec![suite::put("a./n/1", "x")])).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn an_etcd_that_pauses_is_waited_for_and_told_when_it_does_not_answer() {
+    let etcd = Etcd::start();
+    let store = etcd.open().await;
+    etcd.signal("-STOP");
+    let writing = {
+        let store = store.clone();
+        tokio::spawn(async move { store.commit(suite::txn(vec![suite::put("a./n/1", "x")])).await })
+    };
+    // Slower than a second, and not yet given up.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert!(!writing.is_finished());
+    etcd.signal("-CONT");
+    writing.await.unwrap().unwrap();
+    etcd.signal("-STOP");
+    let begun = EtcdStore::open(&etcd.options()).await.map(drop);
+    assert!(matches!(&begun, Err(StoreError::Unavailable(why)) if why.contains(&etcd.url)), "{begun:?}");
+    etcd.signal("-CONT");
+    assert_eq!(suite::value(&*etcd.open().await, "a./n/1").await.unwrap(), "x");
 }

@@ -85,6 +85,9 @@ pub trait CreateStrategy: ResourceFacts {
     /// Adds to the labels of a new, prepared object what follows from the labels that the client `sent`.
     fn complete_labels(&self, _object: &mut Object, _sent: &Value) {}
 
+    /// Adds to a new object that everybody has judged what upstream's defaulting adds when it is read back.
+    fn complete_judged(&self, _object: &mut Object) {}
+
     fn validate(&self, _object: &Object, _env: &Env, _errors: &mut Vec<FieldError>) {}
 
     /// Beyond [`validate`](Self::validate), which is run too: what only a new object must not have.

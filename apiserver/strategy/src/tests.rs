@@ -154,6 +154,7 @@ fn created(resource: &Resource) -> Object {
     let (world, strategy) = (World::default(), strategy(resource));
     strategy.defaults(&mut object);
     strategy.prepare_create(&mut object, &world.env());
+    strategy.complete_judged(&mut object);
     object
 }
 

@@ -137,6 +137,9 @@ async fn parts_name_their_object() {
             "the name of the object (p based on URL) was undeterminable: name must be provided"
         );
     }
+    let refused = api.put(&format!("{PODS}/nobody"), &pod("p")).await.expect(400);
+    let other = "the name of the object (p) does not match the name on the URL (nobody)";
+    assert_eq!(refused["message"], other, "also where nothing has that name");
     let refused = api.post(&format!("{PODS}/p/eviction"), &json!({})).await.expect(400);
     assert_eq!(refused["message"], "name in URL does not match name in Eviction object");
     api.get(&format!("{PODS}/p")).await.expect(200);

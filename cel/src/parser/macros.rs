@@ -6,7 +6,7 @@ use crate::error::SyntaxError;
 
 /// `has(a.b)`, `cel.bind(x, v, e)`, or an ordinary function.
 pub fn global(
-    parser: &mut Parser,
+    parser: &mut Parser<'_>,
     at: usize,
     name: &str,
     mut arguments: Vec<Expr>,
@@ -37,7 +37,7 @@ fn variable(expr: &Expr) -> Result<String, SyntaxError> {
 
 /// What `of.name(arguments)` expands to, or `None` when it is an ordinary call.
 pub fn member(
-    parser: &mut Parser,
+    parser: &mut Parser<'_>,
     at: usize,
     of: &Expr,
     name: &str,

@@ -10,6 +10,7 @@ use crate::shown;
 use crate::supervise::Supervisor;
 use coracle_apiserver::pki::joined_kubelet_tls;
 use coracle_client::{Context, Informers};
+use coracle_proxy::AsNode;
 use rustls::pki_types::CertificateDer;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -77,8 +78,24 @@ pub fn spawn_all(
     if agent.runs(Component::ShownPods) {
         shown = shown::components(supervisor, false);
     }
+    let of_servers = shared.clone();
+    supervisor.spawn("servers", move |stop| servers(of_servers.clone(), stop));
     supervisor.spawn("kubelet", move |stop| kubelet(shared.clone(), shown.clone(), stop));
     Ok(())
+}
+
+/// Learns where the cluster's servers are, and turns to another when one does not answer.
+async fn servers(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), BoxError> {
+    let identity = &shared.identity;
+    let learning = async {
+        identity.servers().learn(shared.proxy().await?.0.clone()).await;
+        Ok::<_, String>(())
+    };
+    let both = futures::future::try_join(learning, identity.watch_over_servers());
+    match stop.run_until_cancelled(both).await {
+        Some(Err(why)) => Err(why.into()),
+        _ => Ok(()),
+    }
 }
 
 async fn kubelet(
@@ -95,7 +112,8 @@ async fn kubelet(
     let Some(told) = told.await else { return Ok(()) };
     let (informers, dns) = told?;
     let agent = &shared.agent;
-    let mut settings = coracle_kubelet::Config::new(&agent.node_name, agent.node_ip);
+    let mut settings =
+        coracle_kubelet::Config::new(&agent.node_name, agent.node_ip).with_second(agent.second_ip);
     settings.data_dir.clone_from(&agent.data_dir);
     settings.cluster_dns = dns.into_iter().collect();
     agent.kubelet.apply(&mut settings);
@@ -125,8 +143,9 @@ async fn port(identity: &Identity) -> Result<node::Port, BoxError> {
 async fn proxy(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), BoxError> {
     let Some(context) = stop.run_until_cancelled(shared.context(stop.clone())).await else { return Ok(()) };
     let agent = &shared.agent;
-    let mut settings = site(agent, None, vec![agent.node_ip]).proxy();
+    let mut settings = site(agent, None, Vec::new()).proxy();
     settings.forget_policies |= !agent.runs(Component::Network);
+    settings.as_node = AsNode(Some(shared.kubelet.clone()));
     Ok(coracle_proxy::run(context?, settings).await?)
 }
 
@@ -138,13 +157,15 @@ async fn network(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), Box
         return Ok(());
     }
     let ready = async {
-        let addresses =
-            std::iter::once(agent.node_ip).chain(cluster::addresses(&agent.server).await).collect();
+        let mut addresses = agent.node_ips().all().collect::<Vec<_>>();
+        for server in shared.identity.servers().all() {
+            addresses.extend(cluster::addresses(&server).await);
+        }
         Ok::<_, String>((shared.context(stop.clone()).await?, shared.cluster_cidr().await?, addresses))
     };
     let Some(ready) = stop.run_until_cancelled(ready).await else { return Ok(()) };
     let (context, cidr, addresses) = ready?;
-    let Some(config) = site(agent, Some(&cidr), addresses).network() else {
+    let Some(config) = site(agent, Some(cidr), addresses).network() else {
         stop.cancelled().await;
         return Ok(());
     };
@@ -170,17 +191,18 @@ async fn dns(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), BoxErro
         node_name: agent.node_name.clone(),
         cluster_dns,
         domain: cluster::DOMAIN.to_owned(),
-        clients: cidr.parse().into_iter().collect(),
+        clients: cidr.split(',').filter_map(|range| range.parse().ok()).collect(),
     };
     let publication = coracle_dns::Publication::Announcement(shared.kubelet.clone());
     Ok(coracle_dns::run(context, settings, publication).await?)
 }
 
-fn site<'a>(agent: &'a Agent, cluster_cidr: Option<&'a str>, addresses: Vec<IpAddr>) -> node::Site<'a> {
+fn site(agent: &Agent, cluster_cidr: Option<String>, addresses: Vec<IpAddr>) -> node::Site<'_> {
     node::Site {
         node_name: &agent.node_name,
         cluster_cidr,
         service_cidr: None,
+        node_ips: agent.node_ips(),
         addresses,
         cni_conf_dir: &agent.cni_conf_dir,
         data_dir: &agent.data_dir,

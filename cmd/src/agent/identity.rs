@@ -6,6 +6,7 @@ use super::discovery;
 use super::settings::Agent;
 use crate::authorities::names;
 use crate::certificates::{Certificate, Keeper, Role, load, request, store};
+use crate::servers::Servers;
 use crate::transport;
 use axum::http::Uri;
 use coracle_api::error::chain;
@@ -15,6 +16,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use parking_lot::RwLock;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 const CA: &str = "ca.crt";
@@ -24,6 +26,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 pub struct Identity {
     agent: Agent,
     dir: PathBuf,
+    servers: Arc<Servers>,
     /// All that are trusted, the one that signs first.
     ca_pem: RwLock<String>,
 }
@@ -35,6 +38,7 @@ impl Identity {
     /// In words for whoever started the agent: what is missing or wrong, and what to do.
     pub async fn of(agent: &Agent) -> Result<Self, String> {
         let dir = agent.data_dir.join("pki");
+        let servers = Servers::load(agent.server.clone(), Some(&agent.data_dir));
         let stored = load(&dir, Role::Kubelet)?;
         let ca = read_private(&dir, CA).map_err(|e| chain(&e))?;
         if let (Some(own), Some(ca_pem)) = (stored, ca) {
@@ -46,17 +50,19 @@ impl Identity {
                     dir.display()
                 ));
             }
-            let this = Self { agent: agent.clone().named(name), dir, ca_pem: RwLock::new(ca_pem) };
+            let ca_pem = RwLock::new(ca_pem);
+            let servers = servers.clone();
+            let this = Self { agent: agent.clone().named(name), dir, servers, ca_pem };
             if own.until > Timestamp::now() {
                 this.check(&own).await?;
                 return Ok(this);
             }
             tracing::warn!(until = %own.until, "this machine's certificate is over, joining anew");
         }
-        Self::join(agent).await
+        Self::join(agent, servers).await
     }
 
-    async fn join(agent: &Agent) -> Result<Self, String> {
+    async fn join(agent: &Agent, servers: Arc<Servers>) -> Result<Self, String> {
         let token = agent.token.as_ref();
         let token = token.ok_or(
             "this machine has not joined a cluster yet: --token is needed, see coracle token create",
@@ -66,8 +72,8 @@ impl Identity {
         let client = transport::by_token(server, &ca_pem, &token.whole())?;
         not_there(&client, agent).await?;
         let ca_pem = RwLock::new(ca_pem);
-        let this = Self { agent: agent.clone(), dir: agent.data_dir.join("pki"), ca_pem };
-        let wanted = Role::Kubelet.wanted(&agent.node_name, agent.node_ip);
+        let this = Self { agent: agent.clone(), dir: agent.data_dir.join("pki"), servers, ca_pem };
+        let wanted = Role::Kubelet.wanted(&agent.node_name, agent.node_ips());
         let issued = request::issue(&client, &wanted).await;
         let issued = issued.map_err(|why| format!("{}: {why}", server.to_string().trim_end_matches('/')))?;
         // The CA first: a certificate without it would be worth nothing.
@@ -87,8 +93,7 @@ impl Identity {
     /// A server that is away is waited for; one that is another's, or does not know this machine any more, is not.
     async fn check(&self, own: &Certificate) -> Result<(), String> {
         let server = &self.agent.server;
-        let client = transport::by_certificate(server, &self.ca_pem(), own)?;
-        let nodes: Api<Node> = Api::all(client);
+        let nodes: Api<Node> = Api::all(self.client(self.ca_pem(), own.clone())?);
         let remove = || format!("to join another cluster, remove {} and give a token", self.dir.display());
         match nodes.get_opt(self.node_name()).await {
             Err(error) if transport::is_distrust(&error) => Err(format!(
@@ -109,12 +114,30 @@ impl Identity {
 
     /// A client that acts as the kubelet.
     pub fn kubelet(&self) -> Result<kube::Client, String> {
-        kubelet(&self.dir, &self.agent.server, &self.ca_pem())
+        kubelet(&self.dir, &self.servers, self.ca_pem())
+    }
+
+    /// The cluster's servers, and whichever is asked.
+    pub fn servers(&self) -> &Arc<Servers> {
+        &self.servers
+    }
+
+    /// Looks after which server is asked, for ever.
+    pub async fn watch_over_servers(&self) -> Result<(), String> {
+        let own = load(&self.dir, Role::Kubelet)?.ok_or("the kubelet's certificate is gone")?;
+        let ca_pem = self.ca_pem();
+        let make = move |server: &Uri| transport::by_certificate(server, &ca_pem, &own);
+        self.servers.clone().watch_over(make).await;
+        Ok(())
+    }
+
+    fn client(&self, ca_pem: String, own: Certificate) -> Result<kube::Client, String> {
+        self.servers.client(move |server| transport::by_certificate(server, &ca_pem, &own))
     }
 
     /// A client that acts as the proxy.
     pub async fn proxy(&self) -> Result<kube::Client, String> {
-        transport::by_certificate(&self.agent.server, &self.ca_pem(), &self.certificate(Role::Proxy).await?)
+        self.client(self.ca_pem(), self.certificate(Role::Proxy).await?)
     }
 
     /// The stored certificate; a new one where there is none for this name and address, or it is over. Waits for the
@@ -151,7 +174,7 @@ impl Identity {
     pub async fn trust(&self, bundle: String) -> Result<(), String> {
         let own = load(&self.dir, Role::Kubelet)?.ok_or("the kubelet's certificate is gone")?;
         let server = &self.agent.server;
-        let nodes: Api<Node> = Api::all(transport::by_certificate(server, &bundle, &own)?);
+        let nodes: Api<Node> = Api::all(self.client(bundle.clone(), own)?);
         nodes.get_opt(self.node_name()).await.map_err(|error| transport::why(server, &error))?;
         store(&self.dir, CA, bundle.clone())?;
         tracing::info!(authorities = names(&bundle)?.join(", "), "the cluster's authorities have changed");
@@ -160,12 +183,12 @@ impl Identity {
     }
 
     fn keeper(&self) -> Keeper {
-        let (dir, server, ca_pem) = (self.dir.clone(), self.agent.server.clone(), self.ca_pem());
-        let kubelet = move || kubelet(&dir, &server, &ca_pem);
+        let (dir, servers, ca_pem) = (self.dir.clone(), self.servers.clone(), self.ca_pem());
+        let kubelet = move || kubelet(&dir, &servers, ca_pem.clone());
         Keeper {
             dir: self.dir.clone(),
             node_name: self.agent.node_name.clone(),
-            node_ip: self.agent.node_ip,
+            node_ips: self.agent.node_ips(),
             roles: &Role::ALL,
             outdated_by: Some(self.ca_pem()),
             kubelet: Box::new(kubelet),
@@ -174,9 +197,9 @@ impl Identity {
 }
 
 /// With the certificate of now.
-fn kubelet(dir: &Path, server: &Uri, ca_pem: &str) -> Result<kube::Client, String> {
+fn kubelet(dir: &Path, servers: &Arc<Servers>, ca_pem: String) -> Result<kube::Client, String> {
     let own = load(dir, Role::Kubelet)?.ok_or("the kubelet's certificate is gone")?;
-    transport::by_certificate(server, ca_pem, &own)
+    servers.client(move |server| transport::by_certificate(server, &ca_pem, &own))
 }
 
 /// A second machine of one name would take over the first one's pods. As kubeadm: a node that is not Ready may be replaced.

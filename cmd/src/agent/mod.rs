@@ -6,13 +6,13 @@
 
 mod authority;
 mod components;
-mod discovery;
+pub mod discovery;
 mod identity;
 mod settings;
 
 use crate::args::AgentArgs;
 use crate::code;
-use crate::process::{begin_anew_at_the_end, fail, until_told_to_end};
+use crate::process::{fail, until_told_to_end};
 use crate::supervise::Supervisor;
 use coracle_apiserver::health::Health;
 use identity::Identity;
@@ -54,12 +54,6 @@ async fn run(args: AgentArgs) -> Result<(), String> {
             ended = &mut told => Some(ended),
             () = identity.renewed() => None,
             () = identity.trusts_others() => None,
-            address = agent.moved() => {
-                // Its certificate, Node, rules and names are all made of it.
-                tracing::warn!(old = %agent.node_ip, new = %address, "this machine has another address: beginning anew");
-                begin_anew_at_the_end();
-                Some(Ok(()))
-            }
         };
         // Containers and packet rules outlive this, so new certificates cost nobody anything.
         supervisor.shut_down().await;

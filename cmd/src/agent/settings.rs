@@ -1,8 +1,9 @@
 //! The flags of `coracle agent`, checked whole.
 
+use crate::address::{NodeIps, of_this_node};
 use crate::args::AgentArgs;
 use crate::config::Component;
-use crate::join::{Pin, Token};
+use crate::join::{Pin, Token, server_url};
 use crate::kubelet::{KubeletSettings, Said};
 use crate::settings::{node_name, or_note};
 use axum::http::Uri;
@@ -22,8 +23,8 @@ pub struct Agent {
     /// Whether somebody asked for that name.
     pub name_was_asked: bool,
     pub node_ip: IpAddr,
-    /// Nobody named that address: the machine's is taken, whichever it is.
-    pub follows_address: bool,
+    /// Of the other family, where somebody gave one.
+    pub second_ip: Option<IpAddr>,
     pub disabled: BTreeSet<Component>,
     pub cni_conf_dir: PathBuf,
     pub kubelet: KubeletSettings,
@@ -33,7 +34,7 @@ impl Agent {
     /// All mistakes, one a line.
     pub fn load(args: AgentArgs) -> Result<Self, String> {
         let mut mistakes = Vec::new();
-        let server = or_note(server(&args.server), &mut mistakes).unwrap_or_default();
+        let server = or_note(server_url("server", &args.server), &mut mistakes).unwrap_or_default();
         let token = args.token.filter(|token| !token.is_empty());
         let said = Said {
             kubelet: args.kubelet,
@@ -45,6 +46,7 @@ impl Agent {
             ..Said::default()
         };
         let kubelet = KubeletSettings::read(said, &mut mistakes);
+        let node_ips = args.node_ip.unwrap_or_else(|| own_address(&server));
         kubelet.refuse_foreign_certificates(&mut mistakes);
         let agent = Self {
             server,
@@ -57,8 +59,8 @@ impl Agent {
             data_dir: args.data_dir,
             name_was_asked: args.node_name.is_some(),
             node_name: node_name(args.node_name, &mut mistakes),
-            follows_address: args.node_ip.is_none(),
-            node_ip: args.node_ip.unwrap_or_else(|| crate::address::of_this_node(&[])),
+            node_ip: node_ips.first,
+            second_ip: node_ips.second,
             disabled: args
                 .disable
                 .iter()
@@ -70,17 +72,13 @@ impl Agent {
         if mistakes.is_empty() { Ok(agent) } else { Err(mistakes.join("\n")) }
     }
 
+    pub fn node_ips(&self) -> NodeIps {
+        NodeIps { first: self.node_ip, second: self.second_ip }
+    }
+
     /// Under the name that it joined as.
     pub fn named(self, name: &str) -> Self {
         Self { node_name: name.to_owned(), ..self }
-    }
-
-    /// Returns when this machine has another address, if that is to be followed.
-    pub async fn moved(&self) -> IpAddr {
-        if !self.follows_address {
-            return std::future::pending().await;
-        }
-        crate::address::moved(self.node_ip, &[]).await
     }
 
     pub fn runs(&self, component: Component) -> bool {
@@ -88,11 +86,10 @@ impl Agent {
     }
 }
 
-fn server(text: &str) -> Result<Uri, String> {
-    let wrong = || format!("server: \"{text}\" is no URL such as https://192.0.2.1:6443");
-    let uri: Uri = text.trim_end_matches('/').parse().map_err(|_| wrong())?;
-    let plain = uri.path().is_empty() || uri.path() == "/";
-    if uri.scheme_str() == Some("https") && uri.host().is_some() && plain { Ok(uri) } else { Err(wrong()) }
+/// Of the family in which the server is reached, where its address says one: what ranges the cluster has is not known yet.
+fn own_address(server: &Uri) -> NodeIps {
+    let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
+    of_this_node(&[], &[host.parse::<std::net::Ipv6Addr>().is_ok()])
 }
 
 fn component(name: &str) -> Result<Component, String> {

@@ -28,6 +28,7 @@ use coracle_api::error::chain;
 use coracle_apiserver::store::sled::Picture;
 pub use file::{NewFile, explain};
 use key::Key;
+pub use key::hex;
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -10,7 +10,6 @@ use crate::eviction::EvictionArgs;
 use crate::kubelet::{ConfigArgs, KubeletArgs};
 use crate::scheduled::ScheduleArgs;
 use clap::{Arg, Args, Command};
-use coracle_kubelet::fields::{Becomes, FIELDS};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -92,7 +91,9 @@ fn field(flag: &str) -> Option<String> {
         "resolv-conf" => "resolvConf",
         "image-gc-high-threshold" => "imageGCHighThresholdPercent",
         "image-gc-low-threshold" => "imageGCLowThresholdPercent",
-        _ => return Some(camel(flag)).filter(|name| FIELDS.iter().any(|(known, _)| known == name)),
+        // Upstream has them as flags alone.
+        "node-labels" | "root-dir" => return None,
+        _ => return Some(camel(flag)),
     };
     Some(other.to_owned())
 }
@@ -115,12 +116,6 @@ pub fn page() -> String {
         heading(&mut text, group.title, true);
         group.flags.iter().for_each(|flag| row(&mut text, flag, key(group.place, &long(flag)).as_deref()));
     }
-    text += "\n## Fields of KubeletConfiguration\n\nUnder `kubelet:`, in a file of `--kubelet-config`, or in the ConfigMap `kubelet-config` of kube-system.\n\n\
-             | field | a change in the ConfigMap |\n|---|---|\n";
-    for (name, becomes) in FIELDS {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "| `{name}` | {} |", told(*becomes));
-    }
     text +=
         "\n# Every setting of `coracle agent`\n\nThey are flags; `coracle agent` has no file of its own.\n";
     let server: BTreeSet<String> = flags::<ServerArgs>().iter().map(long).collect();
@@ -130,6 +125,7 @@ pub fn page() -> String {
     heading(&mut text, "Its own", false);
     own.iter().for_each(|flag| row(&mut text, flag, None));
     let names: Vec<String> = same.iter().map(|flag| format!("`--{}`", long(flag))).collect();
+    // Writing to a String cannot fail.
     let _ = writeln!(text, "\nAs the server's: {}.", names.join(", "));
     text
 }
@@ -165,17 +161,6 @@ fn row(text: &mut String, flag: &Arg, key: Option<&str>) {
     let escaped = |text: &str| text.replace('|', "\\|").replace('\n', " ");
     let said = escaped(&format!("{help}{default}"));
     let _ = writeln!(text, "| `{shown}` |{in_file} {said} |");
-}
-
-fn told(becomes: Becomes) -> String {
-    match becomes {
-        Becomes::Live => "is in force at once".to_owned(),
-        Becomes::Anew => {
-            "is in force after the kubelet has begun anew, which no container notices".to_owned()
-        }
-        Becomes::Only([], why) => format!("refused: {why}"),
-        Becomes::Only(values, why) => format!("only {}: {why}", values.join(" or ")),
-    }
 }
 
 #[cfg(test)]
@@ -218,12 +203,5 @@ mod tests {
         page.extend(others.map(|name| (*name).to_owned()));
         assert_eq!(page, crate::config::keys(None));
         assert!(beside.iter().all(|name| HEAD.contains(name)), "told in the head");
-    }
-
-    #[test]
-    fn flags_of_the_kubelet_are_fields_or_flags_alone() {
-        let alone: Vec<String> =
-            flags::<KubeletArgs>().iter().map(long).filter(|flag| field(flag).is_none()).collect();
-        assert_eq!(alone, ["node-labels", "root-dir"]);
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod request;
 
+use crate::address::NodeIps;
 use crate::authorities::{common_name, generation, names};
 use coracle_api::certificate::{Holder, Name};
 use coracle_api::error::chain;
@@ -13,7 +14,6 @@ use request::Wanted;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Role {
         }
     }
 
-    pub fn wanted(self, node: &str, address: IpAddr) -> Wanted {
+    pub fn wanted(self, node: &str, addresses: NodeIps) -> Wanted {
         let of_node = Wanted {
             signer: well_known::SIGNER_KUBELET_CLIENT,
             common_name: format!("system:node:{node}"),
@@ -64,7 +64,9 @@ impl Role {
             },
             Self::Serving => Wanted {
                 signer: well_known::SIGNER_KUBELET_SERVING,
-                hosts: vec![node.to_owned(), address.to_string()],
+                hosts: std::iter::once(node.to_owned())
+                    .chain(addresses.all().map(|ip| ip.to_string()))
+                    .collect(),
                 purpose: "server auth",
                 ..of_node
             },
@@ -152,7 +154,7 @@ pub type Kubelet = Box<dyn Fn() -> Result<kube::Client, String> + Send + Sync>;
 pub struct Keeper {
     pub dir: PathBuf,
     pub node_name: String,
-    pub node_ip: IpAddr,
+    pub node_ips: NodeIps,
     /// Those that it keeps, in the order in which they are renewed.
     pub roles: &'static [Role],
     /// The cluster's authorities (PEM), the one that signs first. A serving certificate of it is worth nothing any more, as
@@ -166,7 +168,7 @@ impl Keeper {
     /// The stored certificate; a new one where there is none for this name and address, or it is over. Waits for the
     /// server as long as it takes.
     pub async fn certificate(&self, role: Role) -> Result<Certificate, String> {
-        let wanted = role.wanted(&self.node_name, self.node_ip);
+        let wanted = role.wanted(&self.node_name, self.node_ips);
         if let Some(own) = load(&self.dir, role)?.filter(|own| own.is_for(&wanted, Timestamp::now())) {
             return Ok(if self.is_outdated(role, &own) {
                 self.renew(role).await.unwrap_or(own)
@@ -194,7 +196,7 @@ impl Keeper {
     }
 
     async fn renew(&self, role: Role) -> Result<Certificate, String> {
-        let wanted = role.wanted(&self.node_name, self.node_ip);
+        let wanted = role.wanted(&self.node_name, self.node_ips);
         let (certificate, key) = request::issue(&(self.kubelet)()?, &wanted).await?;
         let text = certificate + &key;
         let own = Certificate::parse(&text)?;
@@ -270,14 +272,15 @@ mod tests {
 
     #[test]
     fn a_certificate_is_for_a_name_an_address_and_a_time() {
-        let address = "192.0.2.2".parse().expect("an address");
-        let wanted = Role::Serving.wanted("n2", address);
+        let address: std::net::IpAddr = "192.0.2.2".parse().expect("an address");
+        let wanted = Role::Serving.wanted("n2", address.into());
         let now = Timestamp::from_second(500).expect("a time");
         assert!(certificate(0, 1000, &["n2", "192.0.2.2"]).is_for(&wanted, now));
         assert!(!certificate(0, 1000, &["n2", "192.0.2.9"]).is_for(&wanted, now), "the address has changed");
         assert!(!certificate(0, 500, &["n2", "192.0.2.2"]).is_for(&wanted, now), "it is over");
         assert!(
-            !certificate(0, 1000, &["n3", "192.0.2.2"]).is_for(&Role::Serving.wanted("n3", address), now)
+            !certificate(0, 1000, &["n3", "192.0.2.2"])
+                .is_for(&Role::Serving.wanted("n3", address.into()), now)
         );
         assert_eq!(certificate(0, 1000, &[]).due().as_second(), 800);
     }

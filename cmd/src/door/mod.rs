@@ -25,6 +25,10 @@ pub enum Request {
     Backup,
     /// Every object as a line of JSON.
     Export,
+    /// Likewise, and nothing is written from then on.
+    Move,
+    /// Writes are accepted again: the move came to nothing.
+    Stay,
     /// A step in the replacement of the authorities; the answer is text.
     RotateCa(Step),
 }
@@ -45,9 +49,11 @@ pub enum Step {
 }
 
 impl Request {
-    const ALL: [(&'static str, Self); 9] = [
+    const ALL: [(&'static str, Self); 11] = [
         ("backup", Self::Backup),
         ("export", Self::Export),
+        ("move", Self::Move),
+        ("stay", Self::Stay),
         ("rotate-ca show", Self::RotateCa(Step::Show)),
         ("rotate-ca begin", Self::RotateCa(Step::Begin)),
         ("rotate-ca issue", Self::RotateCa(Step::Issue { anyway: false })),

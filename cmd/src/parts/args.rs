@@ -1,5 +1,6 @@
 //! The command lines of the parts, under the names of upstream's flags.
 
+use crate::address::NodeIps;
 use crate::eviction::EvictionArgs;
 use crate::kubelet::KubeletArgs;
 use crate::time::Time;
@@ -132,7 +133,7 @@ pub struct KubeletPartArgs {
     pub node_name: Option<String>,
     /// Address of this node [default: of the interface with the default route]
     #[arg(long, value_name = "ADDRESS")]
-    pub node_ip: Option<IpAddr>,
+    pub node_ip: Option<NodeIps>,
     /// KubeletConfiguration (kubelet.config.k8s.io/v1beta1); flags win
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -180,7 +181,7 @@ pub struct ProxyArgs {
     /// Address of this node, which no route of the pod network leads away from [default: of the interface with the default
     /// route]
     #[arg(long, value_name = "ADDRESS")]
-    pub node_ip: Option<IpAddr>,
+    pub node_ip: Option<NodeIps>,
     /// KubeProxyConfiguration to work by, followed as it changes [default: config.conf of the ConfigMap kube-proxy in
     /// kube-system]
     #[arg(long, value_name = "FILE")]

@@ -6,6 +6,7 @@ use super::leading::{identity, work_while_leading};
 use super::port::{self, Life};
 use super::server_names;
 use super::signing::Signing;
+use crate::cidrs::Cidrs;
 use crate::kubeconfig;
 use crate::process::fail;
 use crate::settings::or_note;
@@ -51,12 +52,18 @@ impl Settings {
     fn load(args: &ControllersArgs) -> Result<Self, String> {
         let mut mistakes = Vec::new();
         let range = |flag: &str, asked: &Option<String>| {
-            asked.as_ref().map(|text| text.parse().map_err(|_| format!("{flag}: \"{text}\" is no CIDR")))
+            asked
+                .as_ref()
+                .map(|text| text.parse::<Cidrs>().map_err(|why| format!("{flag}: \"{text}\" {why}")))
         };
         let pods = range("cluster-cidr", &args.cluster_cidr);
-        let pods: Option<IpNet> = pods.and_then(|pods| or_note(pods, &mut mistakes));
+        let pods: Option<Cidrs> = pods.and_then(|pods| or_note(pods, &mut mistakes));
         let services = range("service-cluster-ip-range", &args.service_cluster_ip_range);
-        let services = services.and_then(|services| or_note(services, &mut mistakes));
+        let services: Option<Cidrs> = services.and_then(|services| or_note(services, &mut mistakes));
+        let of_nodes = |pods: &Cidrs| {
+            pods.to_string().parse::<ClusterCidr>().map_err(|why| format!("cluster-cidr: {why}"))
+        };
+        let nodes = pods.as_ref().map(of_nodes);
         let root_ca = args.root_ca_file.as_ref().map(|path| {
             std::fs::read_to_string(path).map_err(|e| format!("root-ca-file: {}: {e}", path.display()))
         });
@@ -67,8 +74,8 @@ impl Settings {
             times: args.election.times(&mut mistakes),
             signing: or_note(Signing::load(&args.signing), &mut mistakes).unwrap_or_default(),
             root_ca_pem: root_ca.and_then(|pem| or_note(pem, &mut mistakes)),
-            cluster_cidr: pods.and_then(|pods| pods.to_string().parse().ok()),
-            networks: [pods, services].into_iter().flatten().collect(),
+            cluster_cidr: nodes.and_then(|nodes| or_note(nodes, &mut mistakes)),
+            networks: [&pods, &services].into_iter().flatten().flat_map(Cidrs::iter).collect(),
             foreign_load_balancers: !args.disable.is_empty(),
         };
         if mistakes.is_empty() { Ok(settings) } else { Err(mistakes.join("\n")) }
@@ -106,7 +113,7 @@ impl Settings {
             certificate_signer: self.signing.certificates.clone(),
             reserved_names,
             foreign_load_balancers: self.foreign_load_balancers,
-            cluster_cidr: self.cluster_cidr,
+            cluster_cidr: self.cluster_cidr.clone(),
             metrics,
         };
         let client_for: coracle_storage::ClientFor = Arc::new(move |name: &str| of_volumes.client(name));

@@ -2,12 +2,13 @@
 //! and never joins by a token.
 
 use super::args::KubeletPartArgs;
-use crate::address::of_this_node;
+use crate::address::{NodeIps, of_this_node};
 use crate::certificates::{Certificate, Keeper, Role};
 use crate::code;
 use crate::kubelet::{KubeletSettings, Said};
 use crate::node::{self, BoxError};
 use crate::process::fail;
+use crate::servers::Servers;
 use crate::settings::{node_name, or_note};
 use crate::supervise::Supervisor;
 use crate::{cluster, kubeconfig, private};
@@ -56,8 +57,8 @@ impl Settings {
         let asked = named(args.node_name, own.as_deref());
         let asked = or_note(asked, &mut mistakes).unwrap_or_else(|| own.clone());
         let name = node_name(asked, &mut mistakes);
-        let mut kubelet =
-            coracle_kubelet::Config::new(name, args.node_ip.unwrap_or_else(|| of_this_node(&[])));
+        let node_ips = args.node_ip.unwrap_or_else(|| of_this_node(&[], &[]));
+        let mut kubelet = coracle_kubelet::Config::new(name, node_ips.first).with_second(node_ips.second);
         kubelet.data_dir = args.data_dir;
         kubelet.standalone = args.kubeconfig.is_none();
         let said = Said {
@@ -101,7 +102,7 @@ impl Settings {
         Keeper {
             dir: self.kubelet.data_dir.join("pki"),
             node_name: self.kubelet.node_name.clone(),
-            node_ip: self.kubelet.node_ip,
+            node_ips: NodeIps { first: self.kubelet.node_ip, second: self.kubelet.second_ip },
             roles: &[Role::Serving],
             outdated_by: None,
             kubelet: Box::new(move || Ok(client.clone())),
@@ -161,7 +162,13 @@ struct Run {
 async fn run_until(settings: Arc<Settings>, stop: CancellationToken) -> Result<(), String> {
     let Some(kubeconfig) = &settings.kubeconfig else { return alone(&settings, stop).await };
     let config = kubeconfig::config(kubeconfig).await?;
-    let client = kubeconfig::client(kubeconfig).await?;
+    let servers = Servers::load(config.cluster_url.clone(), Some(&settings.kubelet.data_dir));
+    let make = kubeconfig::maker(config.clone());
+    let client = servers.client(make.clone()).map_err(|why| format!("{}: {why}", kubeconfig.display()))?;
+    let (asking, of_servers) = (servers.clone(), client.clone());
+    let asked = async move { asking.ask(of_servers).await };
+    tokio::spawn(stop.clone().run_until_cancelled_owned(asked));
+    tokio::spawn(stop.clone().run_until_cancelled_owned(servers.watch_over(make)));
     let client_ca_pem = settings.client_ca(&config)?;
     if let Some((certificate, key)) = &settings.kubelet.port.tls {
         // A mistake that nobody mends while this runs.

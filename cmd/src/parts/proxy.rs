@@ -2,8 +2,9 @@
 //! upstream's kube-proxy.
 
 use super::args::ProxyArgs;
-use crate::address::of_this_node;
+use crate::address::{NodeIps, of_this_node};
 use crate::process::fail;
+use crate::servers::Servers;
 use crate::settings::node_name;
 use crate::supervise::Supervisor;
 use crate::{cluster, kubeconfig, node};
@@ -31,7 +32,7 @@ pub async fn command(args: ProxyArgs) -> ExitCode {
 struct Settings {
     kubeconfig: PathBuf,
     node_name: String,
-    node_ip: IpAddr,
+    node_ips: NodeIps,
     flags: coracle_proxy::Flags,
     source: coracle_proxy::Source,
     network: bool,
@@ -60,7 +61,7 @@ impl Settings {
         let settings = Self {
             kubeconfig: args.kubeconfig,
             node_name,
-            node_ip: args.node_ip.unwrap_or_else(|| of_this_node(&[])),
+            node_ips: args.node_ip.unwrap_or_else(|| of_this_node(&[], &[])),
             flags: given.flags,
             source: args.config.map_or(coracle_proxy::Source::Map, coracle_proxy::Source::File),
             network: args.disable.is_empty(),
@@ -69,11 +70,12 @@ impl Settings {
         if mistakes.is_empty() { Ok(settings) } else { Err(mistakes.join("\n")) }
     }
 
-    fn site<'a>(&'a self, cluster_cidr: Option<&'a str>, addresses: Vec<IpAddr>) -> node::Site<'a> {
+    fn site(&self, cluster_cidr: Option<String>, addresses: Vec<IpAddr>) -> node::Site<'_> {
         node::Site {
             node_name: &self.node_name,
             cluster_cidr,
             service_cidr: None,
+            node_ips: self.node_ips,
             addresses,
             cni_conf_dir: &self.cni_conf_dir,
             data_dir: Path::new(crate::settings::DEFAULT_DATA_DIR),
@@ -84,7 +86,14 @@ impl Settings {
 
 async fn run_until(settings: &Settings, stop: CancellationToken) -> Result<(), String> {
     let config = kubeconfig::config(&settings.kubeconfig).await?;
-    let client = kubeconfig::client(&settings.kubeconfig).await?;
+    let servers = Servers::load(config.cluster_url.clone(), None);
+    let make = kubeconfig::maker(config.clone());
+    let shown = settings.kubeconfig.display();
+    let client = servers.client(make.clone()).map_err(|why| format!("{shown}: {why}"))?;
+    let (learning, of_servers) = (servers.clone(), client.clone());
+    let learnt = async move { learning.learn(of_servers).await };
+    tokio::spawn(stop.clone().run_until_cancelled_owned(learnt));
+    tokio::spawn(stop.clone().run_until_cancelled_owned(servers.watch_over(make)));
     let server = &config.cluster_url;
     let informers = Informers::new(client.clone(), stop.clone());
     let mut supervisor = Supervisor::new(stop.clone(), Health::default());
@@ -93,7 +102,7 @@ async fn run_until(settings: &Settings, stop: CancellationToken) -> Result<(), S
     let proxy = coracle_proxy::Config {
         source: settings.source.clone(),
         flags: settings.flags.clone(),
-        ..settings.site(None, vec![settings.node_ip]).proxy()
+        ..settings.site(None, Vec::new()).proxy()
     };
     tracing::info!(node = settings.node_name, "proxying");
     let of_proxy = context.clone();
@@ -104,11 +113,11 @@ async fn run_until(settings: &Settings, stop: CancellationToken) -> Result<(), S
                 Some(range) => range,
                 None => cluster::cidr(&of_network, server).await,
             };
-            let addresses = std::iter::once(settings.node_ip).chain(cluster::addresses(server).await);
+            let addresses = settings.node_ips.all().chain(cluster::addresses(server).await);
             (range, addresses.collect())
         });
         if let Some((range, addresses)) = told.await
-            && let Some(network) = settings.site(Some(&range), addresses).network()
+            && let Some(network) = settings.site(Some(range), addresses).network()
         {
             supervisor
                 .spawn("network", move |stop| coracle_proxy::network::run(context(stop), network.clone()));

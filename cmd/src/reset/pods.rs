@@ -2,9 +2,9 @@
 
 use super::held::Held;
 use super::{remove_file, unmount_below};
+use coracle_kubelet::cgroup::processes;
 use coracle_kubelet::cri::shims::{LinuxShims, Shim, Shims};
 use coracle_kubelet::cri::{CriClient, Runtime, RuntimeError};
-use coracle_kubelet::pod::cgroups;
 use futures::StreamExt;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -136,23 +136,23 @@ fn remove_network(path: &Path) -> Result<bool, String> {
 }
 
 fn empty_cgroups(uids: &[String], outcome: &mut Outcome) {
-    let root = Path::new(cgroups::ROOT);
+    let root = Path::new(processes::ROOT);
     for uid in uids {
-        let killed = cgroups::kill(root, uid);
+        let killed = processes::kill(root, uid);
         if killed > 0 {
             outcome.forced.push(format!("killed {killed} processes in the cgroup of pod {uid}"));
         }
         let began = Instant::now();
         // The kernel needs a moment to let go of what was killed.
         let removed = loop {
-            match cgroups::remove(root, uid) {
+            match processes::remove(root, uid) {
                 Err(_) if began.elapsed() < Duration::from_secs(2) => std::thread::sleep(LOOK),
                 other => break other,
             }
         };
         outcome.failures.extend(removed.err().map(|e| e.to_string()));
     }
-    cgroups::remove_empty(root);
+    processes::remove_empty(root);
 }
 
 #[cfg(test)]

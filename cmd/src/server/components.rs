@@ -15,7 +15,9 @@ use coracle_client::beat::{self, Patience};
 use coracle_client::leader::{Candidate, Times};
 use coracle_client::{Context, Informers};
 use coracle_controllers::certificates::{KUBELET_SERVING, Reserved};
-use coracle_kubelet::simulate::{SimulateConfig, run_simulated};
+use coracle_kubelet::simulate::{Family, SimulateConfig, run_simulated};
+use coracle_proxy::AsNode;
+use ipnet::IpNet;
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -95,7 +97,7 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
         csi(supervisor, base.clone(), drivers.clone());
     }
     if config.simulate_nodes > 0 {
-        simulated_nodes(supervisor, base.clone(), config.simulate_nodes);
+        simulated_nodes(supervisor, base.clone(), config);
     }
     if config.runs(Component::Proxy) {
         proxy(supervisor, base.clone(), config);
@@ -186,7 +188,7 @@ fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlP
     });
     let settings = coracle_controllers::Config {
         root_ca: control_plane.pki.ca_changes().into(),
-        cluster_cidr: config.cluster_cidr.parse().ok(),
+        cluster_cidr: config.cluster_cidr.to_string().parse().ok(),
         client_for: Some(Arc::new(move |name: &str| accounts.service_account(name))),
         legacy_tokens: Some(Arc::new(SecretTokens(control_plane.tokens.clone()))),
         certificate_signer: Some(Arc::new(ClusterAuthority(control_plane.pki.clone()))),
@@ -206,11 +208,12 @@ fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlP
 
 /// What no joining machine gets a certificate for.
 fn reserved(pki: Arc<Pki>, config: &Config) -> Reserved {
-    let networks = [&config.cluster_cidr, &config.service_cidr];
-    Reserved {
-        networks: networks.iter().filter_map(|n| n.parse().ok()).collect(),
-        api_server: Some(Arc::new(move || pki.server_names())),
-    }
+    Reserved { networks: networks(config), api_server: Some(Arc::new(move || pki.server_names())) }
+}
+
+/// The addresses of pods and of Services.
+fn networks(config: &Config) -> Vec<IpNet> {
+    config.cluster_cidr.iter().chain(config.service_cidr.iter()).collect()
 }
 
 /// Upstream's controller manager has the binder and the protections, too: who puts it in the place of ours must find none
@@ -268,11 +271,16 @@ fn csi(supervisor: &mut Supervisor, base: Base, drivers: coracle_storage::csi::D
     });
 }
 
-fn simulated_nodes(supervisor: &mut Supervisor, base: Base, count: u32) {
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
+fn simulated_nodes(supervisor: &mut Supervisor, base: Base, config: &Config) {
+    let count = usize::try_from(config.simulate_nodes).unwrap_or(usize::MAX);
+    let family = |range: IpNet| if range.addr().is_ipv6() { Family::V6 } else { Family::V4 };
+    let families: Vec<Family> = config.cluster_cidr.iter().map(family).collect();
     supervisor.spawn("simulated-nodes", move |stop| {
         let context = base.context(base.clients.privileged("system:coracle:simulated-nodes"), stop);
-        run_simulated(context, SimulateConfig { count, ..SimulateConfig::default() })
+        run_simulated(
+            context,
+            SimulateConfig { count, families: families.clone(), ..SimulateConfig::default() },
+        )
     });
 }
 
@@ -283,7 +291,8 @@ fn kubelet(
     config: &Config,
     drivers: coracle_storage::csi::Drivers,
 ) {
-    let mut settings = coracle_kubelet::Config::new(&config.node_name, config.node_ip);
+    let mut settings =
+        coracle_kubelet::Config::new(&config.node_name, config.node_ip).with_second(config.second_ip);
     settings.data_dir.clone_from(&config.data_dir);
     settings.cluster_dns = vec![service_address(config, 10)];
     config.kubelet.apply(&mut settings);
@@ -319,9 +328,10 @@ fn runs_a_node(config: &Config) -> bool {
 fn site(config: &Config) -> node::Site<'_> {
     node::Site {
         node_name: &config.node_name,
-        cluster_cidr: Some(&config.cluster_cidr),
-        service_cidr: Some(&config.service_cidr),
-        addresses: vec![config.node_ip],
+        cluster_cidr: Some(config.cluster_cidr.to_string()),
+        service_cidr: Some(config.service_cidr.to_string()),
+        node_ips: config.node_ips(),
+        addresses: config.node_ips().all().collect(),
         cni_conf_dir: Path::new(node::CNI_CONF_DIR),
         data_dir: &config.data_dir,
         create: false,
@@ -331,6 +341,7 @@ fn site(config: &Config) -> node::Site<'_> {
 fn proxy(supervisor: &mut Supervisor, base: Base, config: &Config) {
     let mut settings = site(config).proxy();
     settings.forget_policies |= !config.runs(Component::Network);
+    settings.as_node = AsNode(Some(base.clients.node(&config.node_name)));
     supervisor.spawn("proxy", move |stop| {
         let context = base.context(base.clients.user("system:kube-proxy"), stop);
         coracle_proxy::run(context, settings.clone())
@@ -358,13 +369,12 @@ fn manifests(supervisor: &mut Supervisor, base: Base, config: &Config) {
 }
 
 fn dns(supervisor: &mut Supervisor, base: Base, config: &Config) {
-    let networks = [&config.cluster_cidr, &config.service_cidr];
     let settings = coracle_dns::Config {
         listen: SocketAddr::new(config.node_ip, cluster::DNS_PORT),
         node_name: config.node_name.clone(),
         cluster_dns: service_address(config, 10),
         domain: cluster::DOMAIN.to_owned(),
-        clients: networks.iter().filter_map(|n| n.parse().ok()).collect(),
+        clients: networks(config),
     };
     supervisor.spawn("dns", move |stop| {
         let context = base.context(base.clients.service_account("coredns"), stop);

@@ -2,7 +2,7 @@
 
 use super::identity::Clients;
 use super::rotation::Rotation;
-use super::{door, reloaded, revoked, role, stored};
+use super::{belongs, door, reloaded, revoked, role, stored};
 use crate::backup;
 use crate::config::{Backend, Component, Config};
 use crate::process::StartError;
@@ -48,11 +48,11 @@ pub struct ControlPlane {
 
 /// The `n`th address of the service range: 1 is the API's, 10 is DNS'.
 pub fn service_address(config: &Config, n: u8) -> IpAddr {
-    match config.service_cidr.parse().map(|net: ipnet::IpNet| net.network()) {
-        Ok(IpAddr::V4(first)) => IpAddr::from((u32::from(first) + u32::from(n)).to_be_bytes()),
-        Ok(IpAddr::V6(first)) => IpAddr::from((u128::from(first) + u128::from(n)).to_be_bytes()),
+    match config.service_cidr.first().map(|net| net.network()) {
+        Some(IpAddr::V4(first)) => IpAddr::from((u32::from(first) + u32::from(n)).to_be_bytes()),
+        Some(IpAddr::V6(first)) => IpAddr::from((u128::from(first) + u128::from(n)).to_be_bytes()),
         // The configuration was checked; only a caller that made one by hand can get here.
-        Err(_) => IpAddr::from([10, 43, 0, n]),
+        None => IpAddr::from([10, 43, 0, n]),
     }
 }
 
@@ -64,7 +64,8 @@ async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Arc<SledS
             let store = crate::etcd::open(options).await.map_err(|e| StartError::new("open the store", e))?;
             return Ok((store, None));
         }
-        Backend::Sled => {}
+        Backend::Sled => crate::migrate::refuse_moved(&config.data_dir)
+            .map_err(|e| StartError::new("open the store", std::io::Error::other(e)))?,
     }
     let dir = config.data_dir.join("db");
     let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, SledOptions::default()));
@@ -77,7 +78,7 @@ async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Arc<SledS
 async fn open_pki(config: &Config) -> Result<Arc<Pki>, StartError> {
     let options = PkiOptions {
         node_name: config.node_name.clone(),
-        extra_names: vec![config.node_ip.to_string()],
+        extra_names: config.node_ips().all().map(|ip| ip.to_string()).collect(),
         service_ip: service_address(config, 1),
         ..PkiOptions::default()
     };
@@ -98,6 +99,9 @@ impl ControlPlane {
         let ((store, sled), pki) = (store?, pki?);
         let (encrypting, source) = config.encryption.open(&config.data_dir.join("pki"), store).await?;
         let store: Arc<dyn Store> = encrypting.clone();
+        if config.backend.is_shared() {
+            belongs::wait(&store, &pki, config.join.is_some()).await;
+        }
         let resources =
             server::load_resources(store.clone()).await.map_err(|e| StartError::new("load the store", e))?;
         let found_at = format!("https://{}", SocketAddr::new(config.node_ip, port));
@@ -315,7 +319,7 @@ fn assemble(
 fn guard(pki: Arc<Pki>, config: &Config) -> Guard {
     Guard {
         own_node: config.node_name.clone(),
-        service_networks: config.service_cidr.parse().into_iter().collect(),
+        service_networks: config.service_cidr.iter().collect(),
         own_names: Some(Arc::new(move || pki.server_names())),
     }
 }
@@ -336,8 +340,8 @@ pub fn first_objects(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {
         api_addresses: if config.backend.is_shared() { Vec::new() } else { vec![config.node_ip] },
         api_port: port,
         service_ip: service_address(config, 1),
-        service_cidr: config.service_cidr.clone(),
-        cluster_cidr: config.cluster_cidr.clone(),
+        service_cidr: config.service_cidr.to_string(),
+        cluster_cidr: config.cluster_cidr.to_string(),
         local_path: config.runs(Component::Storage),
         dns: config.runs(Component::Dns).then(|| ClusterDns {
             ip: service_address(config, 10),

@@ -21,6 +21,9 @@ const AT_ONCE: usize = 4;
 /// Longer than any request's word.
 const LONGEST_WORD: u64 = 64;
 
+/// What writes are told meanwhile.
+const MOVING: &str = "the objects are being moved to another store; the server is to be started on that one";
+
 /// Takes a step, and waits for its end; not on a thread of the runtime's own.
 pub type Rotate = Arc<dyn Fn(Step) -> Result<String, String> + Send + Sync>;
 
@@ -88,6 +91,11 @@ impl Inside {
         out.end(done)
     }
 
+    /// Not on a thread of the runtime's own.
+    fn freeze(&self, why: Option<String>) {
+        tokio::runtime::Handle::current().block_on(self.sled.freeze(why));
+    }
+
     fn carry_out(&self, request: Request, out: &mut FrameWriter<Stream>) -> Result<(), String> {
         match request {
             Request::Backup => {
@@ -95,6 +103,16 @@ impl Inside {
                 backup::write(out, None, &self.sled.picture(), site).map(drop).map_err(|e| e.to_string())
             }
             Request::Export => crate::lines::write(out, &self.sled.picture()).map_err(|e| e.to_string()),
+            Request::Move => {
+                self.freeze(Some(MOVING.to_owned()));
+                tracing::warn!("{MOVING}");
+                crate::lines::write(out, &self.sled.picture()).map_err(|e| e.to_string())
+            }
+            Request::Stay => {
+                self.freeze(None);
+                tracing::info!("writes are accepted again");
+                Ok(())
+            }
             Request::RotateCa(step) => {
                 let text = (self.rotate)(step)?;
                 out.write_all(text.as_bytes()).map_err(|e| e.to_string())

@@ -1,9 +1,11 @@
 //! `coracle server`: the control plane first, then the components, then waiting for the end.
 
+mod belongs;
 mod components;
 mod control_plane;
 mod door;
 mod identity;
+mod joining;
 mod living;
 mod reloaded;
 mod revoked;
@@ -17,9 +19,8 @@ use crate::args::ServerArgs;
 use crate::code;
 use crate::config::Config;
 use crate::private;
-use crate::process::{StartError, begin_anew_at_the_end, fail, until_told_to_end};
+use crate::process::{StartError, fail, until_told_to_end};
 use crate::supervise::Supervisor;
-use std::net::IpAddr;
 use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
 
@@ -65,14 +66,6 @@ pub fn configure(args: ServerArgs) -> Result<Config, String> {
     Ok(config)
 }
 
-/// Where nobody said which address this node has.
-async fn moved(config: &Config) -> IpAddr {
-    if !config.follows_address {
-        return std::future::pending().await;
-    }
-    crate::address::moved(config.node_ip, &[&config.cluster_cidr, &config.service_cidr]).await
-}
-
 pub async fn command(config: Config) -> ExitCode {
     if let Err(why) = private::directory(&config.data_dir) {
         return fail(&why);
@@ -81,23 +74,30 @@ pub async fn command(config: Config) -> ExitCode {
         return fail(&why);
     }
     config.file.iter().for_each(|file| private::warn_of_file(file));
+    let told = until_told_to_end();
+    let mut told = std::pin::pin!(told);
+    let joined = tokio::select! {
+        ended = &mut told => return ended.map_or_else(|e| fail(&e.to_string()), |()| ExitCode::SUCCESS),
+        joined = joining::ensure(&config) => joined,
+    };
+    if let Err(why) = joined {
+        return fail(&why);
+    }
     let stop = CancellationToken::new();
-    let node = match Node::start(&config, stop.clone()).await {
+    // An etcd that is away is waited for, however long.
+    let started = tokio::select! {
+        ended = &mut told => return ended.map_or_else(|e| fail(&e.to_string()), |()| ExitCode::SUCCESS),
+        started = Box::pin(Node::start(&config, stop.clone())) => started,
+    };
+    let node = match started {
         Ok(node) => node,
         Err(error) => return fail(&error.to_string()),
     };
     node.tell_ready();
-    tokio::select! {
-        told = until_told_to_end() => match told {
-            Ok(()) => tracing::info!("ending"),
-            Err(error) => return fail(&error.to_string()),
-        },
-        address = moved(&config) => {
-            // Certificates, Node, endpoints, rules and names are all made of it; containers outlive this.
-            tracing::warn!(old = %config.node_ip, new = %address, "this machine has another address: beginning anew");
-            begin_anew_at_the_end();
-        }
+    if let Err(error) = told.await {
+        return fail(&error.to_string());
     }
+    tracing::info!("ending");
     node.shut_down().await;
     ExitCode::SUCCESS
 }

@@ -31,8 +31,8 @@ pub(super) fn is_api_server(name: &str, reserved: &Reserved) -> bool {
     reserved.names().iter().any(|own| own.eq_ignore_ascii_case(name))
 }
 
-/// Whether the names are the node's: its own name, and at most one of its internal addresses, which nobody else has and
-/// which is no address of pods, Services, this host or the API server. The error says what is wrong.
+/// Whether the names are the node's: its own name, and at most one of its internal addresses of each family, which nobody else has and
+/// which are no addresses of pods, Services, this host or the API server. The error says what is wrong.
 pub(super) fn check(
     wanted: &Wanted,
     node: &Node,
@@ -50,11 +50,13 @@ pub(super) fn check(
             _ => return Err("names other than DNS names and addresses are nobody's".to_owned()),
         }
     }
-    match addresses.as_slice() {
-        [] => Ok(()),
-        [ip] => address(*ip, node, all, reserved),
-        several => Err(format!("{} addresses are asked for, one is allowed", several.len())),
+    for six in [false, true] {
+        let of_family = addresses.iter().filter(|ip| ip.is_ipv6() == six).count();
+        if of_family > 1 {
+            return Err(format!("{of_family} addresses are asked for, one is allowed"));
+        }
     }
+    addresses.into_iter().try_for_each(|ip| address(ip, node, all, reserved))
 }
 
 fn address(ip: IpAddr, node: &Node, all: &[Arc<Node>], reserved: &Reserved) -> Result<(), String> {
@@ -140,17 +142,19 @@ mod tests {
         assert_eq!(told(&["n1", "192.0.2.1"], &[]), "");
         assert_eq!(told(&["n1"], &[]), "");
         assert_eq!(told(&["2001:db8::1"], &[]), "");
+        assert_eq!(told(&["n1", "192.0.2.1", "2001:db8::1"], &[]), "", "one of each family");
     }
 
     #[test]
     fn what_a_node_claims_of_others_it_does_not_get() {
         let n2 = [node("n2", &[("ExternalIP", "192.0.2.2")])];
-        let claims: [(&[&str], &str); 14] = [
+        let claims: [(&[&str], &str); 15] = [
             (&["n2"], "n2 is not the node's name"),
             (&["kubernetes.default"], "kubernetes.default is not the node's name"),
             (&["N1"], "N1 is not the node's name"),
             (&["*.n1"], "*.n1 is not the node's name"),
             (&["192.0.2.1", "192.0.2.3"], "2 addresses are asked for, one is allowed"),
+            (&["2001:db8::1", "10.42.7.7"], "10.42.7.7 belongs to 10.42.0.0/16, which is the cluster's own"),
             (&["192.0.2.2"], "192.0.2.2 is also an address of node n2"),
             (&["::ffff:192.0.2.2"], "192.0.2.2 is also an address of node n2"),
             (&["192.0.2.10"], "192.0.2.10 is the API server's"),

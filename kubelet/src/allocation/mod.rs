@@ -354,6 +354,13 @@ impl Allocation {
         Some(set.clone()).filter(|set| !set.is_empty())
     }
 
+    /// Whether any container of the pod has CPUs of its own.
+    pub fn has_cpus(&self, pod: &str) -> bool {
+        let held = self.held.lock();
+        let given = held.cpus.as_ref().and_then(|cpus| cpus.state().given.get(pod));
+        given.is_some_and(|all| all.values().any(|own| !own.is_empty()))
+    }
+
     /// A container's own CPUs, empty where it has none, and memory.
     pub fn own(&self, pod: &str, container: &str) -> (CpuSet, Vec<Block>) {
         let held = self.held.lock();

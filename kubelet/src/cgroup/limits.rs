@@ -41,13 +41,14 @@ fn bytes(amount: Quantity) -> u64 {
     u64::try_from(amount.units()).unwrap_or_default()
 }
 
-/// Of one pod: its containers together, with overhead, or what the pod as a whole is given.
-pub fn of_pod(pod: &Pod, policy: &Policy) -> Limits {
+/// Of one pod: its containers together, with overhead, or what the pod as a whole is given. Who has CPUs of its own
+/// (`own_cpus`) may use all of their time.
+pub fn of_pod(pod: &Pod, own_cpus: bool, policy: &Policy) -> Limits {
     let class = qos::class(pod);
     let limit = |resource: &str| limited(pod, resource).then(|| limits(pod, resource));
     let period = i64::try_from(policy.kernel.cfs_period.as_micros()).unwrap_or(i64::MAX);
-    let cpu =
-        limit("cpu").filter(|_| policy.kernel.cfs_quota).map_or(0, |limit| quota(limit.milli(), period));
+    let keeps_quota = policy.kernel.cfs_quota && !own_cpus;
+    let cpu = limit("cpu").filter(|_| keeps_quota).map_or(0, |limit| quota(limit.milli(), period));
     let kept = match policy.kernel.reservation {
         MemoryReservation::Tiered => bytes(requests(pod, "memory")),
         MemoryReservation::None => 0,
@@ -128,6 +129,10 @@ mod tests {
         Policy { kernel: KernelSettings::default(), pod_pids: Some(100), page_sizes: vec!["2Mi".to_owned()] }
     }
 
+    fn of_pod(pod: &Pod, policy: &Policy) -> Limits {
+        super::of_pod(pod, false, policy)
+    }
+
     fn container(resources: Value) -> Value {
         json!({ "name": "c", "resources": resources })
     }
@@ -157,6 +162,15 @@ mod tests {
         );
         let free = of_pod(&pod(json!({ "containers": [container(json!({}))] })), &policy());
         assert_eq!((free.cpu_shares, free.memory_max), (Some(2), None));
+    }
+
+    #[test]
+    fn who_has_cpus_of_its_own_has_all_of_their_time() {
+        let limits = json!({ "cpu": "2", "memory": "64Mi" });
+        let pod = pod(json!({ "containers": [container(json!({ "limits": limits, "requests": limits }))] }));
+        let of = |own_cpus| super::of_pod(&pod, own_cpus, &policy());
+        assert_eq!(of(false).cpu_quota, Some((200_000, 100_000)));
+        assert_eq!(of(true), Limits { cpu_quota: Some((0, 100_000)), ..of(false) });
     }
 
     #[test]

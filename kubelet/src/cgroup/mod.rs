@@ -4,6 +4,7 @@
 
 pub mod files;
 pub mod limits;
+pub mod processes;
 mod systemd;
 
 use crate::blocking::reading;
@@ -107,18 +108,18 @@ impl PodCgroups {
         self.names.get_or_try_init(make).await.copied()
     }
 
-    /// Makes the pod's own and limits it, before the runtime puts containers there.
-    pub async fn set(&self, runtime: &dyn Runtime, pod: &Pod) -> Result<(), CgroupsError> {
+    /// Makes the pod's own and limits it, before the runtime puts containers there. `own_cpus`: whether any of them has.
+    pub async fn set(&self, runtime: &dyn Runtime, pod: &Pod, own_cpus: bool) -> Result<(), CgroupsError> {
         let names = self.ready(runtime).await?;
-        let limits = limits::of_pod(pod, &self.policy);
+        let limits = self.wanted(pod, own_cpus);
         self.set_at(names, &names.pod(pod), &limits).await?;
         self.known.lock().insert(pod.metadata.uid.clone().unwrap_or_default(), limits);
         Ok(())
     }
 
     /// What the pod is to be limited to.
-    pub fn wanted(&self, pod: &Pod) -> Limits {
-        limits::of_pod(pod, &self.policy)
+    pub fn wanted(&self, pod: &Pod, own_cpus: bool) -> Limits {
+        limits::of_pod(pod, own_cpus, &self.policy)
     }
 
     /// What the pod is limited to now: as it was told last, or by an earlier process. Of that only CPU and memory are

@@ -84,7 +84,7 @@ fn status(config: &Config, name: &str, began: Timestamp, state: &ComponentState)
     let container = json!({ "name": name, "image": "coracle", "imageID": "", "ready": works, "started": works,
         "restartCount": state.restarts, "state": now });
     let status = json!({ "phase": "Running", "startTime": second(began), "qosClass": "BestEffort", "conditions": conditions,
-        "hostIP": config.node_ip, "hostIPs": [{ "ip": config.node_ip }], "containerStatuses": [container] });
+        "hostIP": config.node_ip, "hostIPs": config.node_ips().map(|ip| json!({ "ip": ip })).collect::<Vec<_>>(), "containerStatuses": [container] });
     serde_json::from_value(status).ok()
 }
 

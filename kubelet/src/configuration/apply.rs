@@ -32,7 +32,7 @@ impl Config {
         let mut reader = Reader::new(written);
         self.places(&mut reader);
         self.static_pods = StaticPods::read(&mut reader);
-        self.port = PortSettings::read(&mut reader);
+        self.port = PortSettings::read(&mut reader, self.anywhere());
         self.registration = Registration::read(&mut reader);
         self.logs = LogSettings::read(&mut reader);
         self.images = ImageSettings::read(&mut reader);

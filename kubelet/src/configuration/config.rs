@@ -17,7 +17,7 @@ pub use crate::cri::CgroupDriver;
 use crate::placement::settings::Settings as PlacementSettings;
 use coracle_client::events::Pace;
 use coracle_storage::csi::Drivers;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,8 @@ pub struct Config {
     pub node_name: String,
     /// The address reported as InternalIP, and the host IP of every pod.
     pub node_ip: IpAddr,
+    /// The address of the other family, where the node has one; see [`Config::with_second`].
+    pub second_ip: Option<IpAddr>,
     /// The CRI socket, `unix:///run/containerd/containerd.sock`.
     pub runtime_endpoint: String,
     /// Another socket for images. `None`: the same.
@@ -95,11 +97,36 @@ pub struct Config {
 }
 
 impl Config {
+    /// With an address of the other family, too. The kubelet's port listens for both unless settings say otherwise.
+    #[must_use]
+    pub fn with_second(mut self, ip: Option<IpAddr>) -> Self {
+        self.second_ip = ip;
+        self.port.address = self.anywhere();
+        self
+    }
+
+    /// All of the machine's addresses: of both families, where the node has one of IPv6.
+    pub(super) fn anywhere(&self) -> IpAddr {
+        let six = self.node_ips().any(|ip| ip.is_ipv6());
+        if six { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
+    }
+
+    /// The node's addresses, the primary one first.
+    pub fn node_ips(&self) -> impl Iterator<Item = IpAddr> {
+        std::iter::once(self.node_ip).chain(self.second_ip)
+    }
+
+    /// The same as statuses write them.
+    pub fn host_ips(&self) -> Vec<String> {
+        self.node_ips().map(|ip| ip.to_string()).collect()
+    }
+
     /// The defaults for a node of this name and address.
     pub fn new(node_name: impl Into<String>, node_ip: IpAddr) -> Self {
         Self {
             node_name: node_name.into(),
             node_ip,
+            second_ip: None,
             runtime_endpoint: "unix:///run/containerd/containerd.sock".to_owned(),
             image_endpoint: None,
             runtime_request_timeout: Duration::from_secs(120),

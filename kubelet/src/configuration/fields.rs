@@ -128,7 +128,7 @@ pub const FIELDS: &[(&str, Becomes)] = &[
     ("iptablesDropBit", Only(&["15"], "the field has no effect any more, upstream neither")),
     ("featureGates", Only(&[], "features cannot be switched")),
     ("failSwapOn", Anew),
-    ("memorySwap", Only(&[r#"{"swapBehavior":"NoSwap"}"#], "containers get no swap")),
+    ("memorySwap", Anew),
     ("containerLogMaxSize", Live),
     ("containerLogMaxFiles", Live),
     ("containerLogMaxWorkers", Live),

@@ -21,6 +21,9 @@ pub enum MemoryReservation {
 const RESERVATIONS: [(&str, MemoryReservation); 2] =
     [("None", MemoryReservation::None), ("TieredReservation", MemoryReservation::Tiered)];
 
+/// Whether containers get swap where the machine has some.
+const SWAP: [(&str, bool); 2] = [("NoSwap", false), ("LimitedSwap", true)];
+
 /// The kernel's period in which it counts what a cgroup takes of CPUs; upstream's.
 const PERIOD: Duration = Duration::from_millis(100);
 
@@ -40,6 +43,8 @@ pub struct KernelSettings {
     /// Whether the kubelet refuses to run on cgroup v1, and where there is swap.
     pub fail_cgroup_v1: bool,
     pub fail_swap_on: bool,
+    /// Whether burstable containers get a part of the machine's swap (cgroup v2).
+    pub limited_swap: bool,
     /// How readily the kernel kills the kubelet's process. `None`: it is left as it is.
     pub oom_score_adj: Option<i32>,
     /// Parameters that pods may set though they may harm others: names, or beginnings with a `*`.
@@ -57,6 +62,7 @@ impl Default for KernelSettings {
             reservation: MemoryReservation::None,
             fail_cgroup_v1: false,
             fail_swap_on: false,
+            limited_swap: false,
             oom_score_adj: None,
             allowed_sysctls: Vec::new(),
         }
@@ -80,6 +86,7 @@ impl KernelSettings {
                 reader.mistake("allowedUnsafeSysctls", format!("{pattern:?} is in no namespace of its own"));
             }
         }
+        reader.only("memorySwap", &["swapBehavior"]);
         Self {
             cgroup_driver: reader.word("cgroupDriver", &DRIVERS),
             cfs_quota: reader.get("cpuCFSQuota").unwrap_or(all.cfs_quota),
@@ -89,6 +96,7 @@ impl KernelSettings {
             reservation: reader.word("memoryReservationPolicy", &RESERVATIONS).unwrap_or(all.reservation),
             fail_cgroup_v1: reader.get("failCgroupV1").unwrap_or(all.fail_cgroup_v1),
             fail_swap_on: reader.get("failSwapOn").unwrap_or(all.fail_swap_on),
+            limited_swap: reader.word("memorySwap.swapBehavior", &SWAP).unwrap_or(all.limited_swap),
             oom_score_adj: reader.whole("oomScoreAdj", -1000..=1000),
             allowed_sysctls: sysctls,
         }
@@ -102,7 +110,9 @@ impl KernelSettings {
 
     pub fn show(&self, all: &mut Written) {
         let reservation = RESERVATIONS.iter().find(|(_, known)| *known == self.reservation);
+        let swap = SWAP.iter().find(|(_, known)| *known == self.limited_swap);
         let entries = [
+            ("memorySwap", swap.map(|(name, _)| json!({ "swapBehavior": name }))),
             ("cpuCFSQuota", Some(json!(self.cfs_quota))),
             ("cpuCFSQuotaPeriod", Some(json!(written(self.cfs_period)))),
             ("failCgroupV1", Some(json!(self.fail_cgroup_v1))),

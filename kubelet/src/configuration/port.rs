@@ -77,7 +77,8 @@ impl Default for PortSettings {
 }
 
 impl PortSettings {
-    pub fn read(reader: &mut Reader<'_>) -> Self {
+    /// `anywhere`: where the port listens unless somebody says so.
+    pub fn read(reader: &mut Reader<'_>, anywhere: IpAddr) -> Self {
         let all = Self::default();
         let address =
             |reader: &mut Reader<'_>, path: &str| reader.parsed(path, |t| t.parse().ok(), "no IP address");
@@ -92,7 +93,7 @@ impl PortSettings {
         let port: u16 = reader.whole("port", 0..=65_535).unwrap_or(0);
         Self {
             serve: reader.get("enableServer").unwrap_or(all.serve),
-            address: address(reader, "address").unwrap_or(all.address),
+            address: address(reader, "address").unwrap_or(anywhere),
             port: if port == 0 { all.port } else { port },
             healthz: (healthz_port > 0).then(|| SocketAddr::new(healthz_address, healthz_port)),
             debugging: reader.get("enableDebuggingHandlers").unwrap_or(all.debugging),

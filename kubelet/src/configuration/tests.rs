@@ -64,6 +64,7 @@ fn chosen() -> Vec<(&'static str, Value, Value)> {
         ("streamingConnectionIdleTimeout", json!("1h0m0s")),
         ("nodeStatusUpdateFrequency", json!("11s")),
         ("nodeStatusReportFrequency", json!("6m0s")),
+        ("memorySwap", json!({ "swapBehavior": "LimitedSwap" })),
         ("nodeLeaseDurationSeconds", json!(44)),
         ("imageMinimumGCAge", json!("3m0s")),
         ("imageMaximumGCAge", json!("24h0m0s")),
@@ -231,6 +232,20 @@ fn every_other_field_is_refused_by_its_name() {
 
 /// What kubeadm writes says nothing in most of its fields.
 #[test]
+fn the_port_listens_in_the_families_of_the_node() {
+    let at = |first: &str, second: Option<&str>, written: Value| {
+        let ip = |text: &str| text.parse().unwrap();
+        let mut config = Config::new("n", ip(first)).with_second(second.map(ip));
+        config.apply(&object(written)).unwrap();
+        config.port.address.to_string()
+    };
+    assert_eq!(at("192.0.2.1", None, json!({})), "0.0.0.0");
+    assert_eq!(at("192.0.2.1", Some("2001:db8::1"), json!({})), "::");
+    assert_eq!(at("2001:db8::1", None, json!({})), "::");
+    assert_eq!(at("2001:db8::1", None, json!({ "address": "127.0.0.1" })), "127.0.0.1");
+}
+
+#[test]
 fn kubeadms_file_is_taken() {
     let written = object(json!({
         "authentication": { "anonymous": { "enabled": false }, "webhook": { "cacheTTL": "0s", "enabled": true }, "x509": {} },
@@ -259,6 +274,7 @@ fn all_mistakes_are_named_at_once() {
         "registerWithTaints": [{ "key": "a", "effect": "Sometimes" }], "maxParallelImagePulls": 3,
         "crashLoopBackOff": { "maxContainerRestartPeriod": "10m" }, "allowedUnsafeSysctls": ["vm.*"],
         "staticPodURL": "ftp://x", "tlsCertFile": "/c", "containerRuntimeEndpoint": "tcp://x",
+        "memorySwap": { "swapBehavior": "UnlimitedSwap" },
     }));
     let mistakes = applied(&written).unwrap_err().join("\n");
     for field in [
@@ -279,6 +295,7 @@ fn all_mistakes_are_named_at_once() {
         "staticPodURL: ",
         "tlsCertFile: ",
         "containerRuntimeEndpoint: ",
+        "memorySwap.swapBehavior: \"UnlimitedSwap\" is unknown, known are NoSwap, LimitedSwap",
     ] {
         assert!(mistakes.contains(field), "{field} is missing from {mistakes}");
     }

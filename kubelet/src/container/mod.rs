@@ -10,3 +10,4 @@ pub mod resources;
 pub mod sandbox;
 pub mod security;
 pub mod service_env;
+pub mod swap;

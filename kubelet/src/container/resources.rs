@@ -1,5 +1,6 @@
 //! CPU and memory of a container as the kernel takes them.
 
+use super::swap::{self, Swap};
 use crate::cri::api;
 use crate::pod_facts::qos;
 use crate::pod_facts::resources::effective;
@@ -28,6 +29,7 @@ pub struct NodeResources {
     pub throttling_thousandths: u32,
     /// Whether memory is kept for who asked for it (cgroup v2).
     pub keeps_memory: bool,
+    pub swap: Swap,
 }
 
 impl Default for NodeResources {
@@ -40,6 +42,7 @@ impl Default for NodeResources {
             single_process_oom_kill: false,
             throttling_thousandths: 0,
             keeps_memory: false,
+            swap: Swap::Uncounted,
         }
     }
 }
@@ -56,6 +59,7 @@ pub fn quota(milli_cpu: i64, period: i64) -> i64 {
 /// What a container of the pod is started with. Where it has no limit of its own, its pod's is its.
 pub fn linux(pod: &Pod, container: &Container, node: NodeResources) -> api::LinuxContainerResources {
     let own = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+    let swap = swap::most(pod, container, node);
     let all = effective(container.resources.as_ref(), own);
     let container = &Container { resources: Some(all), ..container.clone() };
     let cpu = |limits| qos::amount(container, limits, "cpu").milli();
@@ -63,21 +67,21 @@ pub fn linux(pod: &Pod, container: &Container, node: NodeResources) -> api::Linu
     let memory = qos::amount(container, true, "memory").units();
     let weight = if request == 0 { limit } else { request };
     let mut unified = HashMap::new();
-    let mut swap = 0;
     if node.cgroup_v2 {
         // All processes of a container die together, as with one cgroup per container they share one fate.
         let together = if node.single_process_oom_kill { "0" } else { "1" };
         unified.insert("memory.oom.group".to_owned(), together.to_owned());
         memory_qos(pod, container, node, &mut unified);
-        // No swap for containers with a limit; upstream's NoSwap.
-        swap = memory;
+        unified.extend(swap.map(|bytes| ("memory.swap.max".to_owned(), bytes.to_string())));
     }
+    // Version 1 counts memory and swap together: so little more that nothing is swapped out for the container's own limit.
+    let with_swap = if swap.is_some() && !node.cgroup_v2 { memory } else { 0 };
     api::LinuxContainerResources {
         cpu_period: node.cfs_period,
         cpu_quota: if node.cfs_quota { quota(limit, node.cfs_period) } else { 0 },
         cpu_shares: shares(weight),
         memory_limit_in_bytes: memory,
-        memory_swap_limit_in_bytes: swap,
+        memory_swap_limit_in_bytes: with_swap,
         oom_score_adj: qos::oom_score_adj(pod, container, node.memory_bytes),
         hugepage_limits: hugepages(container),
         unified,
@@ -107,10 +111,11 @@ fn memory_qos(pod: &Pod, container: &Container, node: NodeResources, unified: &m
 pub fn update(pod: &Pod, container: &Container, node: NodeResources) -> api::LinuxContainerResources {
     let none = |amount: i64| if amount == 0 { -1 } else { amount };
     let start = linux(pod, container, node);
+    let says_swap = !node.cgroup_v2 && node.swap != Swap::Uncounted;
     api::LinuxContainerResources {
         cpu_quota: none(start.cpu_quota),
         memory_limit_in_bytes: none(start.memory_limit_in_bytes),
-        memory_swap_limit_in_bytes: if node.cgroup_v2 { none(start.memory_swap_limit_in_bytes) } else { 0 },
+        memory_swap_limit_in_bytes: if says_swap { none(start.memory_swap_limit_in_bytes) } else { 0 },
         hugepage_limits: Vec::new(),
         ..start
     }
@@ -145,7 +150,7 @@ mod tests {
         let node = NodeResources { cgroup_v2: true, memory_bytes: 1 << 30, ..NodeResources::default() };
         let linux = linux(&pod, container, node);
         assert_eq!((linux.cpu_quota, linux.cpu_period, linux.cpu_shares), (25_000, 100_000, 256));
-        assert_eq!((linux.memory_limit_in_bytes, linux.memory_swap_limit_in_bytes), (64 << 20, 64 << 20));
+        assert_eq!(linux.memory_limit_in_bytes, 64 << 20);
         assert_eq!(linux.hugepage_limits[0].page_size, "2MB");
         assert_eq!(linux.oom_score_adj, 1000 - 31);
         assert_eq!(shares(0), 2);
@@ -165,10 +170,7 @@ mod tests {
         assert_eq!(super::linux(&pod, container, unlimited).cpu_quota, 0);
         let free: Container = serde_json::from_value(json!({ "name": "c" })).unwrap();
         let told = update(&pod, &free, node);
-        assert_eq!(
-            (told.cpu_quota, told.memory_limit_in_bytes, told.memory_swap_limit_in_bytes),
-            (-1, -1, -1)
-        );
+        assert_eq!((told.cpu_quota, told.memory_limit_in_bytes), (-1, -1));
         assert_eq!((told.cpu_shares, told.cpu_period), (2, 100_000));
         assert_eq!(update(&pod, container, node).memory_limit_in_bytes, 64 << 20);
     }

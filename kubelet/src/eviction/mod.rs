@@ -5,12 +5,12 @@
 
 pub mod local;
 pub mod monitor;
-pub mod observe;
 mod rank;
 mod usage;
 
 use crate::configuration::eviction::{HARD_GRACE, Rule};
 use crate::counted::{self, Counted};
+use crate::image_upkeep;
 use crate::kubelet::{Kubelet, Slot};
 use crate::pod_facts::critical::is_critical;
 use crate::pod_facts::ending::{Eviction, is_over, own_grace};
@@ -25,6 +25,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How long the next pod waits for the one before to be gone; upstream's limit.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
+/// How long containers of pods that have ended are waited for before images are looked at; the runtime removes one in
+/// milliseconds. What is there later keeps its image until the next look.
+const DISCARDED_WITHIN: Duration = Duration::from_secs(10);
 /// Between looks whether it is.
 const LOOK: Duration = Duration::from_secs(1);
 /// Between two evictions; upstream's monitoring period.
@@ -50,7 +53,8 @@ async fn relieve(kubelet: &Arc<Kubelet>, rule: Rule, at: &Observations) {
         tell(kubelet, node, rule.signal);
     }
     if images_help(rule.signal, at.imagefs_apart) {
-        kubelet.images.remove_all_unused(kubelet).await;
+        discard_finished(kubelet).await;
+        image_upkeep::remove_all_unused(kubelet).await;
         let at = kubelet.observer.look().await;
         let rules = kubelet.config.eviction.rules.iter();
         let mut disks = rules.filter(|rule| rule.signal.pressure() == Pressure::Disk);
@@ -74,6 +78,24 @@ async fn relieve(kubelet: &Arc<Kubelet>, rule: Rule, at: &Observations) {
 }
 
 /// Whether the disk that is short is the one that images are on.
+/// Containers of pods that have ended take room, and keep their images: they go first, as upstream has it.
+async fn discard_finished(kubelet: &Kubelet) {
+    let finished = || -> Vec<Slot> {
+        let register = kubelet.register.lock();
+        let left = |slot: &&Slot| is_over(&slot.pod) && !slot.observed.containers.is_empty();
+        register.values().filter(left).cloned().collect()
+    };
+    finished().iter().for_each(|slot| slot.inbox.put(|mail| mail.discard = true));
+    let gone = async {
+        while !finished().is_empty() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    if tokio::time::timeout(DISCARDED_WITHIN, gone).await.is_err() {
+        tracing::warn!("containers of pods that have ended are still there");
+    }
+}
+
 fn images_help(signal: Signal, imagefs_apart: bool) -> bool {
     let images = matches!(signal, Signal::ImagefsAvailable | Signal::ImagefsInodesFree);
     signal.pressure() == Pressure::Disk && (images || !imagefs_apart)

@@ -1,23 +1,12 @@
-//! Images that nobody uses, removed before they fill the disk
+//! Which images nobody uses and for how long, and which of them go first: pure decisions, and what they are made of
 //! (<https://kubernetes.io/docs/concepts/architecture/garbage-collection/#container-image-lifecycle>).
 
-use crate::configuration::images::ImageSettings;
 use crate::cri::api;
-use crate::kubelet::Kubelet;
-use crate::pod_facts::ending::is_over;
-use crate::signal::Signal;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-
-/// Between looks; upstream's.
-const PERIOD: Duration = Duration::from_secs(300);
-/// Before the first look, while the runtime does not answer.
-const RETRY: Duration = Duration::from_secs(2);
 
 /// What is known of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,46 +56,6 @@ fn expired(
     seen.iter().filter(old).map(|image| image.0.clone()).collect()
 }
 
-/// Looks at once, to learn which images were there before, and every five minutes until `stop`.
-pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
-    let work = async {
-        while kubelet.images.notice(&kubelet).await.is_err() {
-            tokio::time::sleep(RETRY).await;
-        }
-        loop {
-            tokio::time::sleep(PERIOD).await;
-            look(&kubelet).await;
-        }
-    };
-    stop.run_until_cancelled(work).await;
-}
-
-async fn look(kubelet: &Kubelet) {
-    let Ok(mut unused) = kubelet.images.notice(kubelet).await else { return };
-    let settings = kubelet.now().images.clone();
-    if let Some(max_age) = settings.max_age {
-        let gone = kubelet.images.remove_expired(kubelet, &unused, max_age).await;
-        unused.retain(|(id, _)| !gone.contains(id));
-    }
-    let at = kubelet.observer.look().await;
-    let Some(space) = at.amounts.get(&Signal::ImagefsAvailable) else { return };
-    let wanted = settings.to_free(space.available, space.capacity);
-    if wanted == 0 {
-        return;
-    }
-    let freed = kubelet.images.remove(kubelet, &unused, wanted, &settings).await;
-    let node = kubelet.own.borrow().clone();
-    if freed < wanted
-        && let Some(node) = node
-    {
-        let text = format!(
-            "Failed to garbage collect required amount of images. Attempted to free {wanted} bytes, but only found \
-             {freed} bytes eligible to free."
-        );
-        kubelet.recorder.warning(node.as_ref(), "FreeDiskSpaceFailed", text);
-    }
-}
-
 /// What is known of the runtime's images, and which of them stay whatever happens.
 pub struct Images {
     /// When this process began.
@@ -141,60 +90,32 @@ impl Images {
         self.complete.send_replace(true);
     }
 
-    /// Ids and sizes of the images that nobody uses, once it is known which are kept.
-    async fn notice(&self, kubelet: &Kubelet) -> crate::cri::Result<Vec<(String, u64)>> {
+    pub fn are_all_kept(&self) -> bool {
+        *self.complete.borrow()
+    }
+
+    /// The names that are kept, once all are known.
+    pub async fn kept(&self) -> HashSet<String> {
         // The sender is this one's own.
         let _ = self.complete.subscribe().wait_for(|complete| *complete).await;
-        let imported = self.imported.lock().clone();
-        let (unused, used) = images(kubelet, &imported).await?;
-        note(&mut self.known.lock(), &unused, &used, Instant::now());
-        Ok(unused)
+        self.imported.lock().clone()
     }
 
-    /// The bytes that the removed ones took.
-    async fn remove(
-        &self,
-        kubelet: &Kubelet,
-        unused: &[(String, u64)],
-        wanted: u64,
-        settings: &ImageSettings,
-    ) -> u64 {
+    /// Takes note of ids and sizes of the images that nobody uses, and of the ids of those in use.
+    pub fn note(&self, unused: &[(String, u64)], used: &HashSet<String>) {
+        note(&mut self.known.lock(), unused, used, Instant::now());
+    }
+
+    /// Ids of what is to go, in this order, until `wanted` bytes are free; nothing younger than `min_age`.
+    pub fn choose(&self, unused: &[(String, u64)], wanted: u64, min_age: Duration) -> Vec<String> {
         let known = self.known.lock().clone().unwrap_or_default();
-        let mut freed = 0;
-        for image in choose(unused, &known, wanted, settings.min_age, Instant::now()) {
-            let size = unused.iter().find(|(id, _)| *id == image).map_or(0, |(_, size)| *size);
-            freed += if remove(kubelet, &image).await { size } else { 0 };
-        }
-        freed
+        choose(unused, &known, wanted, min_age, Instant::now())
     }
 
-    /// Removes what nobody has used for so long, and says what that was.
-    async fn remove_expired(
-        &self,
-        kubelet: &Kubelet,
-        unused: &[(String, u64)],
-        max_age: Duration,
-    ) -> Vec<String> {
+    /// Ids of those that nobody has used for so long.
+    pub fn expired(&self, unused: &[(String, u64)], max_age: Duration) -> Vec<String> {
         let known = self.known.lock().clone().unwrap_or_default();
-        let mut gone = Vec::new();
-        for image in expired(unused, &known, max_age, self.began, Instant::now()) {
-            if remove(kubelet, &image).await {
-                gone.push(image);
-            }
-        }
-        gone
-    }
-
-    /// Removes whatever nobody uses, but for what came a moment ago: the disk is full. Nothing before all archives are
-    /// in, and it does not wait for them: other things may run short meanwhile.
-    pub async fn remove_all_unused(&self, kubelet: &Kubelet) {
-        if !*self.complete.borrow() {
-            return;
-        }
-        match self.notice(kubelet).await {
-            Ok(unused) => drop(self.remove(kubelet, &unused, u64::MAX, &kubelet.now().images).await),
-            Err(error) => tracing::warn!(%error, "unused images not removed"),
-        }
+        expired(unused, &known, max_age, self.began, Instant::now())
     }
 }
 
@@ -215,71 +136,8 @@ fn note(
     }
 }
 
-async fn remove(kubelet: &Kubelet, image: &str) -> bool {
-    match kubelet.runtime.remove_image(image).await {
-        Ok(()) => tracing::info!(image, "image removed, nobody uses it"),
-        Err(error) => {
-            tracing::warn!(image, %error, "image not removed");
-            return false;
-        }
-    }
-    true
-}
-
-/// Ids of the images: those that no container has, with their sizes, and those that one has. Pinned and imported images
-/// and that of the sandboxes count as neither.
-async fn images(
-    kubelet: &Kubelet,
-    imported: &HashSet<String>,
-) -> crate::cri::Result<(Vec<(String, u64)>, HashSet<String>)> {
-    let runtime = kubelet.runtime.as_ref();
-    let asked = jiff::Timestamp::now();
-    let images = runtime.list_images().await?;
-    let ids = images.iter().map(|image| image.id.as_str()).collect();
-    if let Err(error) = kubelet.puller.records().retain(&ids, asked) {
-        tracing::warn!(%error, "notes of who pulled images are not cleaned up");
-    }
-    let containers = runtime.list_containers(None).await?;
-    let wanted = wanted(kubelet);
-    let named: HashSet<&str> = containers
-        .iter()
-        .flat_map(|c| {
-            [c.image_ref.as_str(), c.image_id.as_str(), c.image.as_ref().map_or("", |i| i.image.as_str())]
-        })
-        .chain(wanted.iter().map(String::as_str))
-        .filter(|name| !name.is_empty())
-        .collect();
-    let pause = &kubelet.config.pause_image;
-    let mut unused = Vec::new();
-    let mut used = HashSet::new();
-    let stays = |image: &api::Image| {
-        image.pinned || is_called(image, pause) || imported.iter().any(|name| is_called(image, name))
-    };
-    for image in images.iter().filter(|image| !stays(image)) {
-        if named.iter().any(|name| is_called(image, name)) {
-            used.insert(image.id.clone());
-        } else {
-            unused.push((image.id.clone(), image.size));
-        }
-    }
-    Ok((unused, used))
-}
-
-/// What pods of this node ask for, in containers and as volumes: a volume's image has no container, and one that was just
-/// pulled has none yet.
-fn wanted(kubelet: &Kubelet) -> Vec<String> {
-    let pods: Vec<_> = kubelet.register.lock().values().map(|slot| slot.pod.clone()).collect();
-    let specs = pods.iter().filter(|pod| !is_over(pod)).filter_map(|pod| pod.spec.as_ref());
-    let names = specs.flat_map(|spec| {
-        let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-        let volumes = spec.volumes.iter().flatten().filter_map(|v| v.image.as_ref()?.reference.as_ref());
-        containers.filter_map(|c| c.image.as_ref()).chain(volumes)
-    });
-    names.flat_map(|name| [name.clone(), format!("{name}:latest")]).collect()
-}
-
 /// Runtimes write short names in full.
-fn is_called(image: &api::Image, name: &str) -> bool {
+pub fn is_called(image: &api::Image, name: &str) -> bool {
     let same = |known: &String| known == name || known.strip_prefix("docker.io/library/") == Some(name);
     image.id == name || image.repo_tags.iter().chain(&image.repo_digests).any(same)
 }
@@ -289,6 +147,7 @@ mod tests {
     use super::*;
 
     const MIN_AGE: Duration = Duration::from_secs(120);
+    const PERIOD: Duration = Duration::from_secs(300);
 
     #[tokio::test(start_paused = true)]
     async fn what_was_used_longest_ago_goes_first_and_the_young_stay() {

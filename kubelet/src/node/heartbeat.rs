@@ -1,6 +1,5 @@
 //! Registration, the Lease, and status when it changes or every five minutes.
 
-use super::own::{self, Note, Own};
 use super::runtime::RuntimeWatch;
 use super::status::{resources, same, status};
 use crate::configuration::config::Config;
@@ -8,6 +7,7 @@ use crate::configuration::eviction::Rule;
 use crate::eviction::monitor::Monitor;
 use crate::facts::{self, Facts};
 use crate::kubelet::Kubelet;
+use crate::own_node::{self, Note, Own};
 use crate::pod_facts::now;
 use coracle_api::well_known;
 use jiff::Timestamp;
@@ -74,7 +74,7 @@ pub async fn run(
         let lease = renew_for_ever(client.clone(), config.clone(), own.subscribe(), heart.node.clone());
         let alive = Box::pin(async {
             heart.first_beat().await;
-            futures::future::join(heart.beat(), own::follow(client, &config.node_name, &own)).await
+            futures::future::join(heart.beat(), own_node::follow(client, &config.node_name, &own)).await
         });
         futures::future::join(lease, alive).await;
     };
@@ -177,7 +177,7 @@ impl Heart {
             }
             tokio::time::sleep(RETRY).await;
         }
-        own::note(&self.own, self.node.clone());
+        own_node::note(&self.own, self.node.clone());
     }
 
     async fn beat(&mut self) {
@@ -255,7 +255,7 @@ impl Heart {
         };
         match answer {
             Ok(node) => {
-                own::note(&self.own, node.clone());
+                own_node::note(&self.own, node.clone());
                 self.node = node;
                 self.written = Instant::now();
                 Ok(())
@@ -263,7 +263,7 @@ impl Heart {
             Err(kube::Error::Api(answer)) if answer.code == 404 => {
                 // Somebody deleted the node; a kubelet that runs registers again.
                 self.register().await;
-                own::note(&self.own, self.node.clone());
+                own_node::note(&self.own, self.node.clone());
                 Ok(())
             }
             Err(error) => Err(error),

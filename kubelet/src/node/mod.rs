@@ -2,7 +2,6 @@
 
 mod heartbeat;
 pub mod kernel;
-pub mod own;
 mod runtime;
 pub mod status;
 

@@ -3,6 +3,7 @@
 use crate::configuration::config::Config;
 use crate::cri::api;
 use crate::facts::Facts;
+use crate::pod_facts::features::DECLARED;
 use crate::signal::Pressure;
 use coracle_api::condition::with_transition_time;
 use coracle_api::validation::is_extended_resource;
@@ -191,11 +192,15 @@ pub fn status(
         // A runtime that is down says nothing of them, and a patch cannot take them away.
         features: features(runtime).or_else(|| old.features.clone()),
         runtime_handlers: handlers(runtime).or_else(|| old.runtime_handlers.clone()),
+        declared_features: Some(DECLARED.map(str::to_owned).to_vec()),
         conditions: Some(ours.into_iter().chain(foreign).collect()),
-        addresses: Some(vec![
-            address("InternalIP", config.node_ip.to_string()),
-            address("Hostname", config.node_name.clone()),
-        ]),
+        addresses: Some(
+            config
+                .node_ips()
+                .map(|ip| address("InternalIP", ip.to_string()))
+                .chain([address("Hostname", config.node_name.clone())])
+                .collect(),
+        ),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(config.port.port) }),
         }),
@@ -277,6 +282,8 @@ mod tests {
             |all: &Option<BTreeMap<String, Quantity>>| all.as_ref().unwrap()["example.com/r"].0.clone();
         assert_eq!((device(&third.capacity).as_str(), device(&third.allocatable).as_str()), ("3", "2"));
         assert_eq!(third.capacity.unwrap()["memory"].0, "1048576Ki");
+        let declared = third.declared_features.unwrap();
+        assert!(declared.iter().any(|feature| feature == "RestartAllContainersOnContainerExits"));
     }
 
     #[test]

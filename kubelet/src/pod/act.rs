@@ -3,7 +3,7 @@
 use super::containers::{self, Kind};
 use super::counted::{self, Counted};
 use super::end_act::MIN_GRACE;
-use super::ending::Ending;
+use super::ending::{Ending, is_over};
 use super::plan::{Step, Waiting};
 use super::stubborn::patiently;
 use super::userns::{Users, UsersError};
@@ -216,7 +216,8 @@ impl Worker {
         self.stop_old_sandboxes().await;
         counted::add(Counted::StartedPods);
         let began = Instant::now();
-        let limited = self.kubelet.cgroups.set(self.kubelet.runtime.as_ref(), &self.pod).await;
+        let own_cpus = self.kubelet.allocation.has_cpus(&self.uid);
+        let limited = self.kubelet.cgroups.set(self.kubelet.runtime.as_ref(), &self.pod, own_cpus).await;
         measured::took(Family::Cgroup, "create", began.elapsed());
         let config = match limited {
             Ok(()) => self.sandbox_config(attempt),
@@ -341,14 +342,16 @@ impl Worker {
         }
     }
 
-    /// Keeps one dead attempt of each container and the newest sandbox, as upstream's collector does.
+    /// Keeps one dead attempt of each container and the newest sandbox, as upstream's collector does. Of a pod that has
+    /// ended no container is kept where the disk is short.
     pub(super) async fn prune(&mut self) {
+        let kept = if self.discard && is_over(&self.pod) { 0 } else { 2 };
         let mut seen: std::collections::HashMap<&str, u32> = std::collections::HashMap::new();
         let mut stale = Vec::new();
         for container in &self.observed.containers {
             let rank = seen.entry(&container.name).or_default();
             *rank += 1;
-            if *rank > 2 && container.state == super::observed::State::Exited {
+            if *rank > kept && container.state == super::observed::State::Exited {
                 stale.push((container.id.clone(), container.name.clone(), container.log_path.clone()));
             }
         }

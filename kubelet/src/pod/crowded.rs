@@ -1,7 +1,7 @@
 //! Says of a pod that it has come to the limit of its processes: inside it, programs only see that a fork fails.
 
-use super::cgroups::PidsLimit;
 use crate::blocking::reading;
+use crate::cgroup::processes::PidsLimit;
 use crate::cgroup_names::Names;
 use crate::kubelet::Kubelet;
 use coracle_client::events::reference;

@@ -1,11 +1,11 @@
 //! Ending a pod: stopping what runs and removing what is left, by force where the runtime cannot.
 
-use super::cgroups;
 use super::containers::is_sidecar;
 use super::ending::Ending;
 use super::observed::Observed;
 use super::stubborn::{EndError, patiently};
 use super::worker::Worker;
+use crate::cgroup::processes;
 use crate::container::sandbox;
 use crate::cri::{Calls, Result, RuntimeError};
 use crate::kubelet::Kubelet;
@@ -147,7 +147,7 @@ impl Worker {
         }
         self.observed.containers.iter().for_each(|seen| self.unlink_log(&seen.name, &seen.id));
         let began = Instant::now();
-        let removed = cgroups::remove(&self.kubelet.cgroup_root, &self.uid);
+        let removed = processes::remove(&self.kubelet.cgroup_root, &self.uid);
         took(Family::Cgroup, "destroy", began.elapsed());
         Ok(removed?)
     }
@@ -221,9 +221,9 @@ pub fn force(kubelet: &Kubelet, uid: &str, observed: &Observed) -> Vec<String> {
     let shims = kubelet.shims.of(&ids).into_iter().filter(|shim| kubelet.shims.kill(shim));
     let mut killed: Vec<String> =
         shims.map(|shim| format!("the shim of sandbox {} (process {})", shim.id, shim.pid)).collect();
-    let processes = cgroups::kill(&kubelet.cgroup_root, uid);
-    if processes > 0 {
-        killed.push(format!("{processes} processes in the pod's cgroup"));
+    let count = processes::kill(&kubelet.cgroup_root, uid);
+    if count > 0 {
+        killed.push(format!("{count} processes in the pod's cgroup"));
     }
     for what in &killed {
         tracing::warn!(%uid, "the runtime cannot end the pod: killed {what}");

@@ -2,11 +2,9 @@
 
 mod act;
 pub mod admit;
-pub mod cgroups;
 mod claims;
 pub mod crowded;
 mod end_act;
-pub mod inbox;
 mod last_words;
 mod placing;
 pub mod plan;
@@ -14,7 +12,6 @@ mod probing;
 pub mod resize;
 mod resize_act;
 pub mod resize_order;
-pub mod room;
 mod start;
 pub mod status;
 pub mod stubborn;

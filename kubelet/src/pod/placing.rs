@@ -4,6 +4,8 @@ use super::ending::{Ending, Eviction, is_terminal};
 use super::qos::{self, QosClass};
 use super::worker::Worker;
 use crate::container::config::Given;
+use crate::container::resources::NodeResources;
+use crate::container::swap;
 use crate::cri::api;
 use crate::placement::CpuSet;
 use k8s_openapi::api::core::v1::Pod;
@@ -19,6 +21,21 @@ pub(super) struct Placing {
     told: HashMap<String, CpuSet>,
     /// When what the runtime refused is tried again.
     pub again_at: Option<Instant>,
+}
+
+/// Whether a container that may have swap asks for other memory without being started anew: its part would be another one.
+fn swap_changes(granted: &Pod, wanted: &Pod, node: NodeResources) -> bool {
+    let containers =
+        |pod: &'_ Pod| pod.spec.iter().flat_map(|spec| spec.containers.clone()).collect::<Vec<_>>();
+    let (before, after) = (containers(granted), containers(wanted));
+    before.iter().zip(&after).any(|(old, new)| {
+        let mut policies = old.resize_policy.iter().flatten();
+        let anew = policies.any(|p| p.resource_name == "memory" && p.restart_policy == "RestartContainer");
+        let memory = |container| qos::amount(container, false, "memory");
+        !anew
+            && memory(old) != memory(new)
+            && (swap::may_have(granted, old, node) || swap::may_have(wanted, new, node))
+    })
 }
 
 impl Worker {
@@ -60,6 +77,9 @@ impl Worker {
     pub(super) fn cannot_resize(&self) -> Option<String> {
         let settings = &self.kubelet.config.placement;
         let granted = self.memory.resizes.applied(&self.wanted);
+        if swap_changes(&granted, &self.wanted, self.kubelet.node) {
+            return Some("In-place resize of containers with swap is not supported.".to_owned());
+        }
         if qos::class(granted.as_ref()) != QosClass::Guaranteed {
             return None;
         }
@@ -124,6 +144,13 @@ impl Worker {
         }
     }
 
+    /// The node as the container meets it: its own CPUs it has to itself, and may use all of their time.
+    pub(super) fn node_for(&self, container: &str) -> NodeResources {
+        let node = self.kubelet.node;
+        let (own, _) = self.kubelet.allocation.own(&self.uid, container);
+        NodeResources { cfs_quota: node.cfs_quota && own.is_empty(), ..node }
+    }
+
     /// What a container gets of devices, CPUs and memory. Tells plugins that want to know that it is about to start.
     pub(super) async fn given(&self, container: &str) -> Result<Given, String> {
         let allocation = &self.kubelet.allocation;
@@ -151,5 +178,31 @@ impl Worker {
             }));
         }
         Ok(given)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::container::swap::Swap;
+    use serde_json::json;
+
+    #[test]
+    fn memory_of_containers_with_swap_changes_with_a_restart_only() {
+        let pod = |memory: &str, policy: &str| -> Pod {
+            let resize = json!([{ "resourceName": "memory", "restartPolicy": policy }]);
+            let resources = json!({ "requests": { "memory": memory } });
+            let container = json!({ "name": "c", "resizePolicy": resize, "resources": resources });
+            serde_json::from_value(json!({ "spec": { "containers": [container] } })).unwrap()
+        };
+        let changes = |swap, policy: &str, memory: &str| {
+            let node =
+                NodeResources { cgroup_v2: true, memory_bytes: 1 << 40, swap, ..NodeResources::default() };
+            swap_changes(&pod("1Gi", policy), &pod(memory, policy), node)
+        };
+        assert!(changes(Swap::Limited(1), "NotRequired", "2Gi"));
+        assert!(!changes(Swap::Limited(1), "NotRequired", "1024Mi"));
+        assert!(!changes(Swap::Limited(1), "RestartContainer", "2Gi"));
+        assert!(!changes(Swap::Nothing, "NotRequired", "2Gi"));
     }
 }

@@ -1,9 +1,9 @@
 //! Looking after running containers: which probes are asked of them, and what their answers change.
 
-use super::inbox::Probed;
 use super::observed::Container as Seen;
 use super::plan::Health;
 use super::worker::Worker;
+use crate::kubelet::inbox::Probed;
 use crate::probe::prober::{self, Kind as ProbeKind, Report};
 use crate::probe::{Target, counts};
 use k8s_openapi::api::core::v1::Container;

@@ -11,7 +11,7 @@ use super::observed::{self, Observed};
 use super::qos::amount_of;
 use super::resize_order::Resized;
 use super::resources::{RESIZABLE, effective};
-use super::room::Pending;
+use crate::kubelet::room::Pending;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

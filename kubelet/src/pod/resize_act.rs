@@ -3,11 +3,11 @@
 use super::ending::Ending;
 use super::resize;
 use super::resize_order::{Change, Resized, Used, below_use, changes};
-use super::room::{self, Pending, Waiting};
 use super::worker::Worker;
 use crate::cgroup::limits::Limits;
 use crate::container::resources;
 use crate::cri::api;
+use crate::kubelet::room::{self, Pending, Waiting};
 use coracle_api::error::chain;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use std::collections::HashMap;
@@ -111,7 +111,7 @@ impl Worker {
         let (cgroups, runtime) = (&kubelet.cgroups, kubelet.runtime.as_ref());
         let pod = self.pod.clone();
         let before = cgroups.current(runtime, &pod).await.map_err(|e| chain(&e))?;
-        let after = cgroups.wanted(&pod);
+        let after = cgroups.wanted(&pod, kubelet.allocation.has_cpus(&self.uid));
         let containers = self.memory.resizes.unfinished(&pod, &self.observed);
         if let Some(why) = self.shrinks_below_use(&before, &after, &containers).await {
             return Err(why);
@@ -139,7 +139,7 @@ impl Worker {
             return Ok(());
         };
         let told = Container { resources: Some(resources), ..spec.clone() };
-        let linux = resources::update(&self.pod, &told, self.kubelet.node);
+        let linux = resources::update(&self.pod, &told, self.node_for(&spec.name));
         self.calls.update_container_resources(id, linux).await.map_err(|error| error.detail())?;
         let kept = self.memory.resizes.done(&spec, &seen, resource);
         self.warn_unless(kept);

@@ -60,7 +60,11 @@ fn running(pod: &Pod) -> Observed {
 }
 
 fn limits(pod: &Pod) -> Limits {
-    of_pod(pod, &Policy { kernel: KernelSettings::default(), pod_pids: Some(9), page_sizes: Vec::new() })
+    of_pod(
+        pod,
+        false,
+        &Policy { kernel: KernelSettings::default(), pod_pids: Some(9), page_sizes: Vec::new() },
+    )
 }
 
 /// `pod memory=64Mi`, `c1 cpu=20/30`: what each change makes of what it changes.

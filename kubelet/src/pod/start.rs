@@ -249,7 +249,7 @@ impl Worker {
             given,
             target: target.as_deref(),
             users,
-            node: self.kubelet.node,
+            node: self.node_for(&spec.name),
             confinement: &self.kubelet.confinement,
         }))
     }

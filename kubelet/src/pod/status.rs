@@ -29,7 +29,8 @@ pub struct Input<'a> {
     pub holds: bool,
     /// What is known of its containers' devices, by the containers' names.
     pub resources: &'a BTreeMap<String, Vec<ResourceStatus>>,
-    pub host_ip: &'a str,
+    /// The node's addresses, the primary one first.
+    pub host_ips: &'a [String],
     /// Last words of exited containers, by container id.
     pub messages: &'a HashMap<String, String>,
     /// Whether read-only mounts can be read-only all the way down.
@@ -77,8 +78,8 @@ pub fn status(input: &Input<'_>) -> PodStatus {
         phase: Some(phase),
         reason: forced.map(|(reason, _)| reason.to_owned()).or(old.reason),
         message: forced.map(|(_, message)| message.to_owned()).or(old.message),
-        host_ip: Some(input.host_ip.to_owned()),
-        host_ips: Some(vec![HostIP { ip: input.host_ip.to_owned() }]),
+        host_ip: input.host_ips.first().cloned(),
+        host_ips: Some(input.host_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect()),
         pod_ip: ips.first().cloned(),
         pod_ips: (!ips.is_empty()).then(|| ips.into_iter().map(|ip| PodIP { ip }).collect()),
         start_time: old.start_time.or(Some(Time(input.seen_at))),
@@ -107,13 +108,19 @@ fn allocated(pod: &Pod) -> Option<BTreeMap<String, Quantity>> {
     (!all.is_empty()).then_some(all)
 }
 
-/// Without a ready sandbox the last addresses stay, as long as the pod is not over.
+/// Without a ready sandbox the last addresses stay, as long as the pod is not over. The first is of the node's primary
+/// family, whatever the pod network says first.
 fn pod_ips(spec: &PodSpec, input: &Input<'_>, old: &PodStatus) -> Vec<String> {
     if spec.host_network == Some(true) {
-        return vec![input.host_ip.to_owned()];
+        return input.host_ips.to_vec();
     }
     match input.observed.sandboxes.first() {
-        Some(sandbox) if !sandbox.ips.is_empty() => sandbox.ips.clone(),
+        Some(sandbox) if !sandbox.ips.is_empty() => {
+            let is_six = |ip: &String| ip.contains(':');
+            let mut ips = sandbox.ips.clone();
+            ips.sort_by_key(|ip| Some(is_six(ip)) != input.host_ips.first().map(is_six));
+            ips
+        }
         _ => old.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect(),
     }
 }

@@ -2,6 +2,8 @@ use super::*;
 use crate::pod_facts::observed::Sandbox;
 use serde_json::{Value, json};
 
+static HOST_IPS: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| vec!["192.0.2.1".to_owned()]);
+
 fn seen(name: &str, attempt: u32, state: State, exit_code: i32) -> observed::Container {
     observed::Container {
         id: format!("{name}-{attempt}"),
@@ -44,7 +46,7 @@ fn compute(
         observed: &observed,
         memory,
         ending,
-        host_ip: "192.0.2.1",
+        host_ips: &HOST_IPS,
         messages: &messages,
         recursive_mounts: false,
         seen_at: now,
@@ -171,7 +173,7 @@ fn a_container_stopped_to_be_started_anew_ends_no_pod() {
 
 #[test]
 fn resizes_are_conditions_and_resources() {
-    use crate::pod::room::Pending;
+    use crate::kubelet::room::Pending;
     let resources = |cpu: &str| json!({ "requests": { "cpu": cpu } });
     let mut wanted = pod("Always");
     wanted["spec"]["containers"][0]["resources"] = resources("2");
@@ -241,7 +243,7 @@ fn a_pod_with_a_call_on_its_way_has_not_ended() {
         let observed = Observed { underway, ..Observed::default() };
         let pod: Pod = serde_json::from_value(pod("Never")).unwrap();
         let (messages, memory) = (HashMap::new(), Memory::default());
-        let (host_ip, seen_at) = ("192.0.2.1", now);
+        let (host_ips, seen_at) = (&*HOST_IPS, now);
         let resources = BTreeMap::new();
         let input = Input {
             holds: false,
@@ -250,7 +252,7 @@ fn a_pod_with_a_call_on_its_way_has_not_ended() {
             observed: &observed,
             memory: &memory,
             ending: Some(&ending),
-            host_ip,
+            host_ips,
             messages: &messages,
             recursive_mounts: false,
             seen_at,
@@ -280,4 +282,42 @@ fn what_restarts_all_together_says_so() {
     assert_eq!(word(&told, "AllContainersRestarting").status, "False", "all have stopped");
     let told = compute(&pod("Never"), containers(State::Running), &again, None);
     assert!(told.conditions.iter().flatten().all(|c| c.type_ != "AllContainersRestarting"));
+}
+
+#[test]
+fn addresses_of_both_families_begin_with_the_nodes_first() {
+    let pod = |host_network: bool| -> Pod {
+        let mut pod = pod("Always");
+        pod["spec"]["hostNetwork"] = host_network.into();
+        serde_json::from_value(pod).unwrap()
+    };
+    let words = |all: &[&str]| all.iter().map(|ip| (*ip).to_owned()).collect::<Vec<_>>();
+    let seen = |host_network: bool, host_ips: &[String]| {
+        let ips = words(&["10.42.0.2", "fd42::2"]);
+        let sandboxes = vec![Sandbox { id: "s".to_owned(), attempt: 0, ready: true, ips }];
+        let observed = Observed { sandboxes, ..Observed::default() };
+        let (now, pod) = (Timestamp::from_second(100).unwrap(), pod(host_network));
+        let status = status(&Input {
+            holds: false,
+            resources: &BTreeMap::new(),
+            pod: &pod,
+            observed: &observed,
+            memory: &Memory::default(),
+            ending: None,
+            host_ips,
+            messages: &HashMap::new(),
+            recursive_mounts: false,
+            seen_at: now,
+            now,
+        });
+        let hosts: Vec<String> = status.host_ips.into_iter().flatten().map(|ip| ip.ip).collect();
+        assert_eq!((status.host_ip, hosts), (host_ips.first().cloned(), host_ips.to_vec()));
+        let ips: Vec<String> = status.pod_ips.into_iter().flatten().map(|ip| ip.ip).collect();
+        assert_eq!(status.pod_ip, ips.first().cloned());
+        ips
+    };
+    let (four, six) = (words(&["192.0.2.1", "2001:db8::1"]), words(&["2001:db8::1", "192.0.2.1"]));
+    assert_eq!(seen(false, &four), ["10.42.0.2", "fd42::2"]);
+    assert_eq!(seen(false, &six), ["fd42::2", "10.42.0.2"]);
+    assert_eq!(seen(true, &six), six);
 }

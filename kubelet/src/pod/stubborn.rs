@@ -1,6 +1,6 @@
 //! A pod that does not end: when its end is tried again, and when the runtime is helped.
 
-use super::cgroups::CgroupError;
+use crate::cgroup::processes::CgroupError;
 use crate::cri::RuntimeError;
 use crate::dra::DraError;
 use coracle_storage::volumes::VolumeError;

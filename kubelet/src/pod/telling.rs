@@ -2,11 +2,11 @@
 //! Services choose where they send clients.
 
 use super::ending::Ending;
-use super::inbox::Inbox;
 use super::observed::Observed;
 use super::plan::{Health, Memory};
 use super::status::{self, Input};
 use super::worker::Worker;
+use crate::kubelet::inbox::Inbox;
 use crate::pod_facts::now;
 use crate::probe::prober::Kind as ProbeKind;
 use crate::publisher::Publisher;
@@ -23,7 +23,7 @@ pub struct Teller {
     pub ending: Option<Ending>,
     pub holds: bool,
     pub resources: BTreeMap<String, Vec<ResourceStatus>>,
-    pub host_ip: String,
+    pub host_ips: Vec<String>,
     pub messages: HashMap<String, String>,
     pub recursive_mounts: bool,
     pub seen_at: Timestamp,
@@ -41,7 +41,7 @@ impl Worker {
             ending: ending.cloned(),
             holds: self.kubelet.dra.holds(&self.uid),
             resources: self.kubelet.dra.statuses(&self.wanted),
-            host_ip: self.kubelet.config.node_ip.to_string(),
+            host_ips: self.kubelet.config.host_ips(),
             messages: self.messages.clone(),
             recursive_mounts: self.recursive_mounts,
             seen_at: self.seen_at,
@@ -76,7 +76,7 @@ impl Teller {
                 ending: self.ending.as_ref(),
                 holds: self.holds,
                 resources: &self.resources,
-                host_ip: &self.host_ip,
+                host_ips: &self.host_ips,
                 messages: &self.messages,
                 recursive_mounts: self.recursive_mounts,
                 seen_at: self.seen_at,

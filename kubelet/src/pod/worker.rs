@@ -16,7 +16,6 @@ use super::claims::Claims;
 use super::containers::{self, Kind};
 use super::counted::{self, Counted};
 use super::ending::{Ending, Eviction, is_terminal};
-use super::inbox::{Inbox, Mail};
 use super::observed::{Observed, State, observe};
 use super::placing::Placing;
 use super::plan::{Memory, Step, View, Waiting, plan};
@@ -26,6 +25,7 @@ use super::telling::tell;
 use super::{last_words, status, timing};
 use crate::cri::Calls;
 use crate::images::pull::PullBackoff;
+use crate::kubelet::inbox::{Inbox, Mail};
 use crate::kubelet::{Kubelet, Slot};
 use crate::objects::References;
 use crate::pod_facts::now;
@@ -84,6 +84,8 @@ pub struct Worker {
     evicted: Option<Eviction>,
     /// Confirmed to the API server; only the object's disappearance is awaited.
     pub(super) cleaned: bool,
+    /// The disk is short.
+    pub(super) discard: bool,
     pub(super) seen_at: Timestamp,
     reported: Option<PodStatus>,
     start: timing::Start,
@@ -121,6 +123,7 @@ impl Worker {
             removed: false,
             evicted: None,
             cleaned: false,
+            discard: false,
             seen_at: now(),
             reported: None,
             start: timing::Start::of(&pod),
@@ -230,6 +233,7 @@ impl Worker {
             self.memory.retry_at.retain(|name, _| !retry.contains(name));
         }
         self.removed |= mail.removed;
+        self.discard |= mail.discard;
         // One that has ended meanwhile has nothing to give.
         let ended = self.has_ended();
         self.evicted = self.evicted.take().or(mail.evict.filter(|_| !ended));
@@ -380,7 +384,7 @@ impl Worker {
 
     /// The pod's status. `holds`: it has claims that are not given back yet.
     pub(super) fn status(&self, ending: Option<&Ending>, holds: bool) -> PodStatus {
-        let host_ip = self.kubelet.config.node_ip.to_string();
+        let host_ips = self.kubelet.config.host_ips();
         let mut resources = self.kubelet.dra.statuses(&self.wanted);
         for (container, devices) in self.kubelet.allocation.devices.statuses(&self.uid) {
             resources.entry(container).or_default().extend(devices);
@@ -392,7 +396,7 @@ impl Worker {
             ending,
             holds,
             resources: &resources,
-            host_ip: &host_ip,
+            host_ips: &host_ips,
             messages: &self.messages,
             recursive_mounts: self.recursive_mounts,
             seen_at: self.seen_at,

@@ -5,6 +5,7 @@ pub mod backoff;
 pub mod containers;
 pub mod critical;
 pub mod ending;
+pub mod features;
 pub mod labels;
 pub mod observed;
 pub mod qos;

@@ -25,6 +25,13 @@ pub const SILENT_ANNOTATION: &str = "simulate.coracle.local/silent";
 /// bound, and are not confirmed gone. For load on the scheduler alone.
 pub const PODS_ANNOTATION: &str = "simulate.coracle.local/pods";
 
+/// Of the addresses of pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    V6,
+}
+
 #[derive(Clone, Debug)]
 pub struct SimulateConfig {
     pub count: usize,
@@ -34,6 +41,8 @@ pub struct SimulateConfig {
     pub cpu: String,
     pub memory: String,
     pub max_pods: u32,
+    /// A pod has an address of each, the first is its `podIP`.
+    pub families: Vec<Family>,
     pub lease_renew_interval: Duration,
     pub status_report_interval: Duration,
 }
@@ -46,6 +55,7 @@ impl Default for SimulateConfig {
             cpu: "32".to_owned(),
             memory: "256Gi".to_owned(),
             max_pods: 110,
+            families: vec![Family::V4],
             lease_renew_interval: Duration::from_secs(10),
             status_report_interval: Duration::from_secs(300),
         }

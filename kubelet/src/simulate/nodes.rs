@@ -2,6 +2,7 @@
 
 use super::silence::is_silent;
 use super::{Error, SimulateConfig};
+use crate::pod_facts::features::DECLARED;
 use coracle_api::node_addresses::CHECKED_ADDRESSES;
 use coracle_api::well_known;
 use coracle_client::{Context, Informer};
@@ -117,6 +118,8 @@ fn status_patch(config: &SimulateConfig, index: usize) -> Value {
             { "type": "InternalIP", "address": super::status::node_ip(index) },
             { "type": "Hostname", "address": name },
         ],
+        // What is asked of a container that never ends is done.
+        "declaredFeatures": DECLARED,
         "nodeInfo": {
             "machineID": name, "systemUUID": name, "bootID": name, "kernelVersion": "simulated",
             "osImage": "simulated", "containerRuntimeVersion": "simulated://1.36.0",

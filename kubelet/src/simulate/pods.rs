@@ -72,7 +72,12 @@ impl Reconciler for Simulator {
             Step::ConfirmDeletion => self.confirm_deletion(key, &pod).await,
             Step::Start => {
                 let host = self.addresses.fetch_add(1, Ordering::Relaxed);
-                let status = status::running(&pod, index, host, Timestamp::now());
+                let status = status::running(
+                    &pod,
+                    index,
+                    status::pod_ips(host, &self.config.families),
+                    Timestamp::now(),
+                );
                 self.write(key, &pod, status).await
             }
             Step::Refresh => {

@@ -1,5 +1,6 @@
 //! The status that a healthy kubelet would report, computed from the spec alone.
 
+use super::Family;
 use crate::pod_facts::containers::as_container;
 use coracle_api::condition::with_transition_time;
 use jiff::Timestamp;
@@ -9,11 +10,13 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use sha2::{Digest, Sha256};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 /// The cluster CIDR, 10.42.0.0/16, from which simulated pods get addresses.
 const POD_NETWORK: u32 = 0x0A2A_0000;
+/// And of IPv6: fd42::/112.
+const POD_NETWORK_V6: u128 = 0xFD42 << 112;
 /// 240.0.0.0/4 is reserved (RFC 1112, section 4): nobody has these addresses, so nobody answers in a node's place.
 const NODE_NETWORK: u32 = 0xF000_0000;
 
@@ -31,15 +34,32 @@ pub fn node_ip(index: usize) -> String {
     Ipv4Addr::from(NODE_NETWORK | host).to_string()
 }
 
-fn pod_ip(host: u32) -> String {
+fn pod_ip(host: u32) -> Ipv4Addr {
     // 0 and 65535 are the network and its broadcast address.
-    Ipv4Addr::from(POD_NETWORK | (host % 65_534 + 1)).to_string()
+    Ipv4Addr::from(POD_NETWORK | (host % 65_534 + 1))
+}
+
+/// The addresses of a pod; the same number in each family.
+pub fn pod_ips(host: u32, families: &[Family]) -> Vec<String> {
+    let of = |family: &Family| match family {
+        Family::V4 => pod_ip(host).to_string(),
+        Family::V6 => {
+            Ipv6Addr::from(POD_NETWORK_V6 | u128::from(u32::from(pod_ip(host)) & 0xFFFF)).to_string()
+        }
+    };
+    families.iter().map(of).collect()
 }
 
 /// The host part of the highest address in use, so that a restart hands out no address twice.
 pub fn highest_address(pods: impl Iterator<Item = Arc<Pod>>) -> u32 {
-    let addresses = pods.filter_map(|p| p.status.as_ref()?.pod_ip.as_ref()?.parse::<Ipv4Addr>().ok());
-    addresses.map(u32::from).filter(|a| a & 0xFFFF_0000 == POD_NETWORK).map(|a| a & 0xFFFF).max().unwrap_or(0)
+    let addresses = pods.filter_map(|p| p.status.as_ref()?.pod_ip.as_ref()?.parse::<IpAddr>().ok());
+    let host = |address: IpAddr| match address {
+        IpAddr::V4(a) => (u32::from(a) & 0xFFFF_0000 == POD_NETWORK).then(|| u32::from(a) & 0xFFFF),
+        IpAddr::V6(a) => {
+            u32::try_from(u128::from(a).checked_sub(POD_NETWORK_V6)?).ok().filter(|a| *a <= 0xFFFF)
+        }
+    };
+    addresses.filter_map(host).max().unwrap_or(0)
 }
 
 fn condition(pod: &Pod, kind: &str, status: &str, reason: Option<&str>, now: Timestamp) -> PodCondition {
@@ -162,19 +182,19 @@ pub fn refreshed(pod: &Pod, now: Timestamp) -> PodStatus {
     status
 }
 
-/// All containers run, all probes succeed.
-pub fn running(pod: &Pod, node: usize, host: u32, now: Timestamp) -> PodStatus {
+/// All containers run, all probes succeed. `ips` are the pod's own addresses.
+pub fn running(pod: &Pod, node: usize, ips: Vec<String>, now: Timestamp) -> PodStatus {
     let host_ip = node_ip(node);
     let host_network = pod.spec.as_ref().and_then(|s| s.host_network).unwrap_or(false);
-    let ip = if host_network { host_ip.clone() } else { pod_ip(host) };
+    let ips = if host_network { vec![host_ip.clone()] } else { ips };
     let started = Time(now);
     let mut status = PodStatus {
         phase: Some("Running".to_owned()),
         conditions: Some(conditions(pod, true, now)),
         host_ips: Some(vec![HostIP { ip: host_ip.clone() }]),
         host_ip: Some(host_ip),
-        pod_ips: Some(vec![PodIP { ip: ip.clone() }]),
-        pod_ip: Some(ip),
+        pod_ip: ips.first().cloned(),
+        pod_ips: Some(ips.into_iter().map(|ip| PodIP { ip }).collect()),
         start_time: Some(started.clone()),
         observed_generation: pod.metadata.generation,
         ..PodStatus::default()
@@ -226,6 +246,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn v4(host: u32) -> Vec<String> {
+        pod_ips(host, &[Family::V4])
+    }
+
     fn pod() -> Pod {
         serde_json::from_value(json!({
             "metadata": { "uid": "u", "generation": 3 },
@@ -251,7 +275,7 @@ mod tests {
     #[test]
     fn a_running_pod_looks_like_one_and_keeps_foreign_conditions() {
         let pod = pod();
-        let status = running(&pod, 0, 0, Timestamp::UNIX_EPOCH);
+        let status = running(&pod, 0, v4(0), Timestamp::UNIX_EPOCH);
         assert_eq!(status.pod_ip.as_deref(), Some("10.42.0.1"));
         assert_eq!(word(&status, "ContainersReady"), "True");
         assert_eq!(word(&status, "Ready"), "False", "the gate is closed");
@@ -270,7 +294,7 @@ mod tests {
     fn what_others_took_for_not_ready_is_restored_once() {
         let mut pod = pod();
         pod.spec.as_mut().unwrap().readiness_gates = None;
-        pod.status = Some(running(&pod, 0, 0, Timestamp::UNIX_EPOCH));
+        pod.status = Some(running(&pod, 0, v4(0), Timestamp::UNIX_EPOCH));
         assert_eq!(restored(&pod, Timestamp::UNIX_EPOCH), None);
         let mut lost = pod.clone();
         let conditions = lost.status.as_mut().unwrap().conditions.as_mut().unwrap();
@@ -281,7 +305,7 @@ mod tests {
     #[test]
     fn changes_of_the_spec_are_taken_over() {
         let mut changed = pod();
-        changed.status = Some(running(&changed, 0, 1, Timestamp::UNIX_EPOCH));
+        changed.status = Some(running(&changed, 0, v4(1), Timestamp::UNIX_EPOCH));
         let spec = changed.spec.as_mut().unwrap();
         spec.containers[0].image = Some("j".to_owned());
         let resources = json!({ "requests": { "cpu": "1" } });
@@ -300,8 +324,18 @@ mod tests {
     #[test]
     fn addresses_go_on_after_the_highest() {
         let mut taken = pod();
-        taken.status = Some(running(&taken, 0, 300, Timestamp::UNIX_EPOCH));
+        taken.status = Some(running(&taken, 0, v4(300), Timestamp::UNIX_EPOCH));
         let next = highest_address(std::iter::once(Arc::new(taken))) + 1;
         assert_ne!(pod_ip(next), pod_ip(300));
+    }
+
+    #[test]
+    fn a_pod_has_an_address_of_each_family() {
+        let both = pod_ips(258, &[Family::V6, Family::V4]);
+        assert_eq!(both, ["fd42::103", "10.42.1.3"]);
+        let mut taken = pod();
+        taken.status = Some(running(&taken, 0, both, Timestamp::UNIX_EPOCH));
+        assert_eq!(taken.status.as_ref().unwrap().pod_ip.as_deref(), Some("fd42::103"));
+        assert_eq!(highest_address(std::iter::once(Arc::new(taken))), 0x103);
     }
 }

@@ -254,6 +254,7 @@ async fn cpus_memory_and_devices_are_of_one_node() {
         (linux(&world, "own").cpuset_cpus.as_str(), env(&world, "own").as_str()),
         ("4-5,12-13", "near")
     );
+    assert_eq!(linux(&world, "own").cpu_quota, 0, "its CPUs' time is all its own");
     let told = async || json!(linux(&world, "shared").cpuset_cpus);
     until(told, |cpus| *cpus == "0-3,6-11,14-15").await;
     let found = containers(&world, "p").await;

@@ -1,4 +1,4 @@
-use crate::support::{World, condition};
+use crate::support::{World, condition, until};
 use coracle_kubelet::config::EvictionSettings;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -379,4 +379,27 @@ async fn a_node_that_runs_short_of_memory_evicts_and_takes_no_more() {
     world.create("late", simple()).await;
     let refused = world.pod_until("late", |pod| pod["status"]["phase"] == "Failed").await;
     assert_eq!(refused["status"]["reason"], "Evicted");
+}
+
+#[tokio::test]
+async fn where_the_disk_is_short_what_ended_pods_left_goes_first() {
+    let mut world = World::start().await;
+    let spec =
+        |name: &str| json!({ "restartPolicy": "Never", "containers": [{ "name": name, "image": "i:1" }] });
+    for name in ["done", "runs"] {
+        world.create(name, spec(name)).await;
+        world.pod_until(name, |pod| condition(pod, "Ready") == "True").await;
+    }
+    world.runtime.exit("done", 0);
+    let done = world.pod_until("done", |pod| pod["status"]["phase"] == "Succeeded").await;
+    world.stop_kubelet().await;
+    assert_eq!(world.runtime.count().1, 2);
+    let hard = json!({ "evictionHard": { "nodefs.available": "1Ei" } });
+    world.eviction = EvictionSettings::read(&serde_json::from_value(hard).unwrap()).unwrap();
+    world.start_kubelet();
+    until(async || json!(world.runtime.count().1), |left| *left == 1).await;
+    let evicted = world.pod_until("runs", |pod| pod["status"]["phase"] == "Failed").await;
+    assert_eq!(evicted["status"]["reason"], "Evicted");
+    let there = world.pod_until("done", |_| true).await;
+    assert_eq!(there["status"]["containerStatuses"], done["status"]["containerStatuses"], "it is still told");
 }

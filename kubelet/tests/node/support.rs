@@ -13,6 +13,7 @@ use coracle_client::transport::in_process;
 use coracle_client::{Context, Informers};
 use coracle_kubelet::config::EvictionSettings;
 use coracle_kubelet::cri::CriClient;
+use coracle_kubelet::logind::Paths;
 use coracle_kubelet::{Config, Parts, build};
 use coracle_storage::volumes::{MountTable, Mounter, NfsMount, Tmpfs, VolumeError};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -173,6 +174,7 @@ impl World {
             importer: None,
             cgroup_root: self.dir.path().join("cgroup"),
             sys: self.sys(),
+            logind: self.logind(),
         };
         let built = build(&context, config, parts).unwrap();
         self.kubelet = Some((
@@ -287,6 +289,11 @@ impl World {
     /// What the kubelet takes for the kernel's view of the machine.
     pub fn sys(&self) -> PathBuf {
         self.dir.path().join("sys")
+    }
+
+    /// Where the kubelet looks for logind. There is none, unless a test brings one.
+    pub fn logind(&self) -> Paths {
+        Paths { bus: self.dir.path().join("bus"), drop_ins: self.dir.path().join("logind.conf.d") }
     }
 
     /// The kubelet's own directory.

@@ -21,8 +21,9 @@ fn has_another(dir: &Path) -> bool {
     std::fs::read_dir(dir).is_ok_and(|entries| entries.flatten().any(|entry| named(&entry.path())))
 }
 
-/// Gives the network this range; nothing is written where it has it already, or where somebody else configured it.
-pub fn ensure(config: &Config, range: &str) -> Result<(), Error> {
+/// Gives the network these ranges, one of each family at most; nothing is written where it has them already, or where
+/// somebody else configured it.
+pub fn ensure(config: &Config, ranges: &[String]) -> Result<(), Error> {
     let path = config.cni_conf_dir.join(FILE);
     let failed = |source| Error::Configuration { path: path.clone(), source };
     let before = match std::fs::read_to_string(&path) {
@@ -30,12 +31,12 @@ pub fn ensure(config: &Config, range: &str) -> Result<(), Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(failed(error)),
     };
-    let Some(text) = wanted(before.as_deref(), config, range) else { return Ok(()) };
+    let Some(text) = wanted(before.as_deref(), config, ranges) else { return Ok(()) };
     std::fs::create_dir_all(&config.cni_conf_dir).map_err(failed)?;
     // The runtime watches the directory, and must not read half a file.
     let new = config.cni_conf_dir.join(".10-coracle.new");
     write_private(&new, &text).and_then(|()| std::fs::rename(&new, &path)).map_err(failed)?;
-    tracing::info!(path = %path.display(), range, "pod network configured");
+    tracing::info!(path = %path.display(), ranges = ranges.join(","), "pod network configured");
     Ok(())
 }
 
@@ -49,8 +50,9 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// The file's new content, if it is to change. A present one keeps everything but the range.
-fn wanted(before: Option<&str>, config: &Config, range: &str) -> Option<String> {
+/// The file's new content, if it is to change. A present one keeps everything but the ranges, and the default route of a
+/// family that is new to it.
+fn wanted(before: Option<&str>, config: &Config, ranges: &[String]) -> Option<String> {
     let mut network = match before {
         Some(text) => match serde_json::from_str(text) {
             Ok(network) => network,
@@ -62,17 +64,48 @@ fn wanted(before: Option<&str>, config: &Config, range: &str) -> Option<String> 
         None if is_ours(&config.cni_conf_dir, config.create) => template(config),
         None => return None,
     };
-    let subnet = network.pointer_mut("/plugins/0/ipam/ranges/0/0/subnet")?;
-    if *subnet == range {
+    let ipam = network.pointer_mut("/plugins/0/ipam")?;
+    // Without a subnet it is nothing that this knows.
+    ipam.pointer("/ranges/0/0/subnet")?;
+    let had = ipam.clone();
+    set_ranges(ipam, ranges);
+    if *ipam == had {
         return None;
     }
-    *subnet = range.into();
     Some(format!("{network:#}\n"))
+}
+
+/// What people wrote beside the subnet of a family stays. A pod gets an address of each set of ranges, in their order.
+fn set_ranges(ipam: &mut Value, ranges: &[String]) {
+    let is_six = |text: &str| text.contains(':');
+    let sets = ipam["ranges"].as_array().cloned().unwrap_or_default();
+    let subnet = |set: &Value| set[0]["subnet"].as_str().unwrap_or_default().to_owned();
+    let set = |range: &String| {
+        let before = sets.iter().find(|set| !subnet(set).is_empty() && is_six(&subnet(set)) == is_six(range));
+        let mut set = before.cloned().unwrap_or_else(|| json!([{}]));
+        set[0]["subnet"] = range.as_str().into();
+        set
+    };
+    ipam["ranges"] = ranges.iter().map(set).collect();
+    let mut routes = ipam["routes"].as_array().cloned().unwrap_or_default();
+    let everywhere: Vec<&str> =
+        ranges.iter().map(|range| if is_six(range) { "::/0" } else { "0.0.0.0/0" }).collect();
+    let leads_nowhere =
+        |to: &Value| matches!(to.as_str(), Some(to @ ("::/0" | "0.0.0.0/0")) if !everywhere.contains(&to));
+    routes.retain(|route| !leads_nowhere(&route["dst"]));
+    for everywhere in &everywhere {
+        let of_family =
+            |route: &Value| route["dst"].as_str().is_some_and(|to| is_six(to) == is_six(everywhere));
+        if !routes.iter().any(of_family) {
+            routes.push(json!({ "dst": everywhere }));
+        }
+    }
+    ipam["routes"] = routes.into();
 }
 
 fn template(config: &Config) -> Value {
     let mut ipam = json!({
-        "type": "host-local", "ranges": [[{ "subnet": "" }]], "routes": [{ "dst": "0.0.0.0/0" }],
+        "type": "host-local", "ranges": [[{ "subnet": "" }]], "routes": [],
     });
     if let Some(dir) = &config.addresses_dir {
         ipam["dataDir"] = dir.to_string_lossy().into();
@@ -95,8 +128,8 @@ mod tests {
         let (node_name, addresses_dir) = ("n".to_owned(), Some("/data/cni".into()));
         Config {
             node_name,
-            cluster_cidr: "10.42.0.0/16".parse().expect("a range"),
-            service_cidr: None,
+            cluster_cidrs: vec!["10.42.0.0/16".parse().expect("a range")],
+            service_cidrs: Vec::new(),
             kept: Vec::new(),
             resolv_conf: "/nowhere".into(),
             cni_conf_dir: dir.to_owned(),
@@ -113,7 +146,7 @@ mod tests {
             let text = std::fs::read_to_string(dir.path().join(FILE)).expect("the file");
             serde_json::from_str(&text).expect("JSON")
         };
-        ensure(&config, "10.42.7.0/24").expect("written");
+        ensure(&config, &["10.42.7.0/24".to_owned()]).expect("written");
         assert_eq!(read()["plugins"][0]["ipam"]["ranges"][0][0]["subnet"], "10.42.7.0/24");
         assert_eq!(read()["plugins"][0]["ipam"]["dataDir"], "/data/cni");
         let mode = std::fs::metadata(dir.path().join(FILE)).expect("there").permissions().mode();
@@ -121,20 +154,44 @@ mod tests {
         let mut edited = read();
         edited["plugins"][0]["mtu"] = 1400.into();
         std::fs::write(dir.path().join(FILE), edited.to_string()).expect("written");
-        ensure(&config, "10.42.8.0/24").expect("written");
+        ensure(&config, &["10.42.8.0/24".to_owned()]).expect("written");
         assert_eq!(read()["plugins"][0]["ipam"]["ranges"][0][0]["subnet"], "10.42.8.0/24");
         assert_eq!(read()["plugins"][0]["mtu"], 1400, "what people changed stays");
-        assert!(wanted(Some(&read().to_string()), &config, "10.42.8.0/24").is_none());
+        assert!(wanted(Some(&read().to_string()), &config, &["10.42.8.0/24".to_owned()]).is_none());
     }
 
     #[test]
     fn somebody_elses_network_is_left_alone() {
         let dir = tempfile::tempdir().expect("temporary directory");
         assert!(is_ours(dir.path(), true) && !is_ours(dir.path(), false));
-        ensure(&config(dir.path(), false), "10.42.7.0/24").expect("nothing to do");
+        let range = ["10.42.7.0/24".to_owned()];
+        ensure(&config(dir.path(), false), &range).expect("nothing to do");
         std::fs::write(dir.path().join("05-cilium.conflist"), "{}").expect("written");
         assert!(!is_ours(dir.path(), true));
-        ensure(&config(dir.path(), true), "10.42.7.0/24").expect("nothing to do");
+        ensure(&config(dir.path(), true), &range).expect("nothing to do");
         assert!(!dir.path().join(FILE).exists());
+    }
+
+    #[test]
+    fn a_second_family_gets_a_range_and_a_way_out() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let config = config(dir.path(), true);
+        let words = |all: &[&str]| all.iter().map(|range| (*range).to_owned()).collect::<Vec<_>>();
+        let of = |before: Option<&str>, ranges: &[&str]| -> Value {
+            let text = wanted(before, &config, &words(ranges)).expect("a change");
+            serde_json::from_str::<Value>(&text).expect("JSON")["plugins"][0]["ipam"].clone()
+        };
+        let single = wanted(None, &config, &words(&["10.42.7.0/24"])).expect("a file");
+        let edited = single
+            .replace(r#""subnet": "10.42.7.0/24""#, r#""subnet": "10.42.7.0/24", "rangeStart": "10.42.7.9""#);
+        let both = of(Some(&edited), &["fd42:0:0:7::/64", "10.42.7.0/24"]);
+        let v4 = json!([{ "subnet": "10.42.7.0/24", "rangeStart": "10.42.7.9" }]);
+        assert_eq!(both["ranges"], json!([[{ "subnet": "fd42:0:0:7::/64" }], v4]));
+        assert_eq!(both["routes"], json!([{ "dst": "0.0.0.0/0" }, { "dst": "::/0" }]));
+        let six = of(Some(&single), &["fd42::/64"]);
+        assert_eq!(
+            (&six["ranges"], &six["routes"]),
+            (&json!([[{ "subnet": "fd42::/64" }]]), &json!([{ "dst": "::/0" }]))
+        );
     }
 }

@@ -16,11 +16,11 @@ pub use routes::clean_up;
 use crate::policy;
 use coracle_client::beat::{self, Patience};
 use coracle_client::{Context, Informer};
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use plan::{Plan, Routes, Site, Unroutable};
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,12 +35,12 @@ const LOOK_AFTER: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct Config {
     pub node_name: String,
-    /// The addresses of all pods.
-    pub cluster_cidr: Ipv4Net,
+    /// The addresses of all pods, a range of each family at most.
+    pub cluster_cidrs: Vec<IpNet>,
     /// The addresses of all Services, where they are known.
-    pub service_cidr: Option<Ipv4Net>,
+    pub service_cidrs: Vec<IpNet>,
     /// Addresses that no route may lead away from, beside the resolvers': this machine's and its API server's.
-    pub kept: Vec<Ipv4Addr>,
+    pub kept: Vec<IpAddr>,
     /// Whose resolvers no route may lead away from: `/etc/resolv.conf`.
     pub resolv_conf: PathBuf,
     /// Where the runtime reads CNI configuration: `/etc/cni/net.d`.
@@ -62,7 +62,8 @@ pub enum Error {
 /// Works until the context is stopped. Configuration, routes and what NetworkPolicies ask for stay when it ends: pods
 /// live on.
 pub async fn run(context: Context, config: Config) -> Result<(), Error> {
-    let policies = policy::Config { node_name: config.node_name.clone(), cluster_cidr: config.cluster_cidr };
+    let policies =
+        policy::Config { node_name: config.node_name.clone(), cluster_cidrs: config.cluster_cidrs.clone() };
     let enforced = policy::run(context.clone(), policies);
     let (led, ()) = tokio::try_join!(lead(context, config), async {
         enforced.await;
@@ -103,15 +104,15 @@ impl Config {
         kept.extend(&self.kept);
         Site {
             node_name: self.node_name.clone(),
-            pods: self.cluster_cidr.trunc(),
-            services: self.service_cidr,
+            pods: self.cluster_cidrs.iter().map(IpNet::trunc).collect(),
+            services: self.service_cidrs.clone(),
             kept,
         }
     }
 }
 
 /// As resolv.conf(5) names them; none where it cannot be read.
-fn resolvers(resolv_conf: &Path) -> Vec<Ipv4Addr> {
+fn resolvers(resolv_conf: &Path) -> Vec<IpAddr> {
     let text = std::fs::read_to_string(resolv_conf).unwrap_or_default();
     let servers = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
     servers.filter_map(|address| address.trim().parse().ok()).collect()
@@ -143,8 +144,9 @@ impl Network {
 
     async fn sync(&mut self) -> Result<(), Error> {
         let (nodes, site) = (self.nodes.list(), self.config.site());
-        if let Some(range) = plan::range_of(&nodes, &site) {
-            configuration::ensure(&self.config, &range)?;
+        let ranges = plan::ranges_of(&nodes, &site);
+        if !ranges.is_empty() {
+            configuration::ensure(&self.config, &ranges)?;
         }
         let Plan { routes: wanted, refused } = plan::plan(&nodes, &site);
         self.say_who_is_disbelieved(refused);
@@ -172,7 +174,7 @@ impl Network {
         self.disbelieved = now;
     }
 
-    async fn add(&mut self, range: String, gateway: Ipv4Addr) -> Result<(), Error> {
+    async fn add(&mut self, range: String, gateway: IpAddr) -> Result<(), Error> {
         match routes::replace(&range, gateway).await {
             Ok(()) => {
                 tracing::info!(%range, %gateway, "route to a node's pods");
@@ -200,10 +202,12 @@ mod tests {
         let file = dir.path().join("resolv.conf");
         std::fs::write(
             &file,
-            "search a\nnameserver 192.0.2.53\n nameserver\t10.42.9.9\nnameserver fe80::1\n",
+            "search a\nnameserver 192.0.2.53\n nameserver\t10.42.9.9\nnameserver 2001:db8::53\nnameserver fe80::1%eth0\n",
         )
         .expect("written");
-        assert_eq!(resolvers(&file), [Ipv4Addr::new(192, 0, 2, 53), Ipv4Addr::new(10, 42, 9, 9)]);
+        let wanted =
+            ["192.0.2.53", "10.42.9.9", "2001:db8::53"].map(|ip| ip.parse::<IpAddr>().expect("an address"));
+        assert_eq!(resolvers(&file), wanted);
         assert!(resolvers(&dir.path().join("none")).is_empty());
     }
 }

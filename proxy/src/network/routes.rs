@@ -2,8 +2,9 @@
 //! touched and an earlier run's are known again.
 
 use super::plan::Routes;
+use crate::family::Family;
 use serde::Deserialize;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::process::Stdio;
 use tokio::process::Command;
 
@@ -23,7 +24,7 @@ pub enum RouteError {
 #[derive(Deserialize)]
 struct Shown {
     dst: String,
-    gateway: Option<Ipv4Addr>,
+    gateway: Option<IpAddr>,
 }
 
 async fn ip(args: &[&str]) -> Result<Vec<u8>, RouteError> {
@@ -38,7 +39,18 @@ async fn ip(args: &[&str]) -> Result<Vec<u8>, RouteError> {
 
 /// Ours, as the kernel has them.
 pub async fn present() -> Result<Routes, RouteError> {
-    read(&ip(&["-j", "-4", "route", "show", "proto", PROTOCOL]).await?)
+    let mut all = Routes::new();
+    for family in Family::ALL.into_iter().filter(|family| family.is_there()) {
+        all.extend(read(&ip(&["-j", option(family), "route", "show", "proto", PROTOCOL]).await?)?);
+    }
+    Ok(all)
+}
+
+fn option(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "-4",
+        Family::V6 => "-6",
+    }
 }
 
 fn read(output: &[u8]) -> Result<Routes, RouteError> {
@@ -50,13 +62,24 @@ fn read(output: &[u8]) -> Result<Routes, RouteError> {
 
 /// # Errors
 /// `Refused` where the gateway is on no network of this machine.
-pub async fn replace(range: &str, gateway: Ipv4Addr) -> Result<(), RouteError> {
-    ip(&["-4", "route", "replace", range, "via", &gateway.to_string(), "proto", PROTOCOL]).await.map(|_| ())
+pub async fn replace(range: &str, gateway: IpAddr) -> Result<(), RouteError> {
+    ip(&[
+        option(Family::of_network(range)),
+        "route",
+        "replace",
+        range,
+        "via",
+        &gateway.to_string(),
+        "proto",
+        PROTOCOL,
+    ])
+    .await
+    .map(|_| ())
 }
 
 /// Harmless when it is gone already.
 pub async fn remove(range: &str) -> Result<(), RouteError> {
-    match ip(&["-4", "route", "del", range, "proto", PROTOCOL]).await {
+    match ip(&[option(Family::of_network(range)), "route", "del", range, "proto", PROTOCOL]).await {
         Err(RouteError::Refused { .. }) => Ok(()),
         other => other.map(|_| ()),
     }
@@ -79,6 +102,8 @@ mod tests {
         let text = br#"[{"dst":"10.42.1.0/24","gateway":"192.0.2.2","dev":"eth0","flags":[]},{"dst":"10.42.9.0/24","dev":"x","flags":[]}]"#;
         let routes = read(text).expect("valid");
         assert_eq!(routes, Routes::from([("10.42.1.0/24".to_owned(), [192, 0, 2, 2].into())]));
+        let six = read(br#"[{"dst":"fd42:0:0:1::/64","gateway":"2001:db8::2","dev":"eth0","metric":1024,"flags":[],"pref":"medium"}]"#);
+        assert_eq!(six.expect("valid").into_keys().collect::<Vec<_>>(), ["fd42:0:0:1::/64"]);
         assert!(read(b"\n").expect("nothing").is_empty());
         assert!(read(b"Object \"x\" is unknown").is_err());
     }

@@ -1,6 +1,7 @@
 //! What the API says that policies depend on, without all that they do not.
 
 use super::plan::{DNS_NAMESPACE, DnsProtocol, Resolver, World};
+use crate::family::Family;
 use coracle_client::{Context, Informer, Kind, ObjectKey};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Container, Namespace, Node, NodeSpec, Pod, PodSpec, PodStatus};
@@ -60,7 +61,7 @@ pub struct Snapshot {
     namespaces: Vec<Arc<Namespace>>,
     pub policies: Vec<Arc<NetworkPolicy>>,
     resolvers: Vec<Resolver>,
-    range: Option<IpNet>,
+    ranges: [Option<IpNet>; 2],
 }
 
 impl Followed {
@@ -77,17 +78,19 @@ impl Followed {
         }
     }
 
-    /// `within` is the range of all pods: a Node that claims another one is not believed.
-    pub fn snapshot(&self, policies: &Kept<NetworkPolicy>, node: &str, within: IpNet) -> Snapshot {
+    /// `within` are the ranges of all pods: a Node that claims others is not believed.
+    pub fn snapshot(&self, policies: &Kept<NetworkPolicy>, node: &str, within: &[IpNet]) -> Snapshot {
         let nodes = self.nodes.list();
         let own = nodes.iter().find(|n| n.metadata.name.as_deref() == Some(node));
-        let range = own.and_then(|n| n.spec.as_ref()?.pod_cidr.as_ref()?.parse::<IpNet>().ok());
+        let own: Vec<IpNet> = own.map(|node| ranges(node)).unwrap_or_default();
+        let own = own.iter().filter(|range| within.iter().any(|pods| pods.contains(*range)));
+        let of = |family: Family| own.clone().find(|range| Family::of(range.addr()) == family).copied();
         Snapshot {
             pods: self.pods.list(),
             namespaces: self.namespaces.list(),
             policies: policies.list(),
             resolvers: self.slices.list().iter().flat_map(|slice| resolvers(slice)).collect(),
-            range: range.map(|range| range.trunc()).filter(|range| within.contains(range)),
+            ranges: Family::ALL.map(of),
         }
     }
 }
@@ -100,9 +103,15 @@ impl Snapshot {
             namespaces: &self.namespaces,
             policies: &self.policies,
             resolvers: &self.resolvers,
-            range: self.range,
+            ranges: self.ranges,
         }
     }
+}
+
+fn ranges(node: &Node) -> Vec<IpNet> {
+    let Some(spec) = &node.spec else { return Vec::new() };
+    let all = spec.pod_cidr.iter().chain(spec.pod_cidrs.iter().flatten());
+    all.filter_map(|range| range.parse::<IpNet>().ok()).map(|range| range.trunc()).collect()
 }
 
 fn named(meta: &ObjectMeta) -> ObjectMeta {
@@ -141,8 +150,12 @@ fn namespace(namespace: &Namespace) -> Option<Namespace> {
 #[expect(clippy::unnecessary_wraps, reason = "one of several reductions")]
 fn node(node: &Node) -> Option<Node> {
     let name = ObjectMeta { name: node.metadata.name.clone(), ..ObjectMeta::default() };
-    let pod_cidr = node.spec.as_ref().and_then(|spec| spec.pod_cidr.clone());
-    let spec = NodeSpec { pod_cidr, ..NodeSpec::default() };
+    let given = node.spec.as_ref();
+    let spec = NodeSpec {
+        pod_cidr: given.and_then(|spec| spec.pod_cidr.clone()),
+        pod_cidrs: given.and_then(|spec| spec.pod_cidrs.clone()),
+        ..NodeSpec::default()
+    };
     Some(Node { metadata: name, spec: Some(spec), status: None })
 }
 

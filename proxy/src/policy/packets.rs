@@ -60,7 +60,7 @@ impl Bench {
                 namespaces: &namespaces,
                 policies: &policies,
                 resolvers: &[resolver],
-                range: Some(range.parse().expect("a range")),
+                ranges: [Some(range.parse().expect("a range")), None],
             },
             self.family,
         );

@@ -28,8 +28,9 @@ pub struct World<'a> {
     pub policies: &'a [Arc<NetworkPolicy>],
     /// Where the cluster's DNS answers without being a Pod.
     pub resolvers: &'a [Resolver],
-    /// The addresses that pods of this node are given: one of them that no known pod has is let nowhere.
-    pub range: Option<IpNet>,
+    /// The addresses that pods of this node are given, in the order of [`Family::ALL`]: one of them that no known pod has is
+    /// let nowhere.
+    pub ranges: [Option<IpNet>; 2],
 }
 
 /// A socket of the cluster's DNS. To policies it is port 53 of a pod `k8s-app: kube-dns` in kube-system.
@@ -273,7 +274,8 @@ impl Planner<'_> {
     fn close(&mut self, direction: Direction) {
         let local = self.targets.iter().filter(|target| target.local);
         self.plan.judged = local.flat_map(|target| target.ips.iter().copied()).collect();
-        let range = self.world.range.filter(|range| Family::of(range.addr()) == self.family);
+        let range =
+            self.world.ranges.into_iter().flatten().find(|range| Family::of(range.addr()) == self.family);
         if let Some(range) = range
             && self.world.policies.iter().any(|policy| is_about(policy, direction))
         {

@@ -10,7 +10,7 @@ use crate::nftables::family_word;
 use crate::notices::{self, Told};
 use coracle_api::error::chain;
 use coracle_client::{Context, Recorder};
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,8 +30,8 @@ const LOOK_AFTER: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct Config {
     pub node_name: String,
-    /// The addresses of all pods.
-    pub cluster_cidr: Ipv4Net,
+    /// The addresses of all pods, a range of each family at most.
+    pub cluster_cidrs: Vec<IpNet>,
 }
 
 /// Enforces policies until the context is stopped. The tables stay when it ends: pods live on.
@@ -92,8 +92,8 @@ impl Enforcer {
         let mut notices = notices::listen(self.tables.own.clone()).ok();
         let mut retry = None;
         while !self.policies.is_empty() {
-            let within = self.config.cluster_cidr.into();
-            let snapshot = followed.snapshot(&self.policies, &self.config.node_name, within);
+            let Config { node_name, cluster_cidrs } = &self.config;
+            let snapshot = followed.snapshot(&self.policies, node_name, cluster_cidrs);
             retry = match self.tables.sync(&snapshot, &self.config.node_name).await {
                 Ok(()) => {
                     self.well();

@@ -42,7 +42,7 @@ fn of(spec: Value) -> Arc<NetworkPolicy> {
 
 fn world<'a>(pods: &'a [Arc<Pod>], policies: &'a [Arc<NetworkPolicy>]) -> World<'a> {
     let range = "10.42.0.0/24".parse().expect("a range");
-    World { node: "n", pods, namespaces: &[], policies, resolvers: &[], range: Some(range) }
+    World { node: "n", pods, namespaces: &[], policies, resolvers: &[], ranges: [Some(range), None] }
 }
 
 fn planned(pods: &[Arc<Pod>], policies: &[Arc<NetworkPolicy>]) -> Plan {

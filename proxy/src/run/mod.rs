@@ -1,7 +1,9 @@
 //! Follows Services, endpoints, the node and the configuration, and keeps what they ask for in force.
 
+mod condition;
 mod ports;
 mod telling;
+mod unheld;
 
 use crate::backend::{Backend, BackendError, Mode};
 use crate::checks::{self, Checks};
@@ -21,6 +23,7 @@ use crate::nftables::Nftables;
 use crate::notices::{self, Told};
 use crate::plan::{Plan, Planner, Settings};
 use crate::userspace::{Relays, Userspace};
+use condition::{Condition, Refusal};
 use coracle_api::error::chain;
 use coracle_client::beat::{self, Patience};
 use coracle_client::{Context, Informer};
@@ -57,6 +60,18 @@ pub struct Config {
     pub forget_policies: bool,
     pub source: Source,
     pub flags: Flags,
+    /// Who writes the node's condition, where somebody may.
+    pub as_node: AsNode,
+}
+
+/// A client that acts as the node.
+#[derive(Clone, Default)]
+pub struct AsNode(pub Option<kube::Client>);
+
+impl std::fmt::Debug for AsNode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("AsNode").field(&self.0.is_some()).finish()
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +127,7 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
     let (own, relays) = (Own::default(), Relays::default());
     let metrics = Arc::<Metrics>::default();
     let (mode, shown_mode) = watch::channel("");
+    let of_policies = (context.clone(), config.node_name.clone(), shown_mode.clone());
     let notices = notices::listen(own.clone());
     let notices = notices.inspect_err(|error| {
         tracing::info!(%error, "the kernel tells nothing of changed packet rules, looking at them by the clock");
@@ -127,6 +143,7 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
             cluster_cidr: config.cluster_cidr.clone(),
         },
         teller: Teller::new(&context, &config.node_name),
+        condition: Condition::of(config.as_node.0.clone(), &context.informers.of(), &config.node_name),
         config,
         said,
         configuration: None,
@@ -143,7 +160,15 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
         metrics,
         triggers: Triggers::default(),
     };
-    stop.run_until_cancelled(Box::pin(proxy.follow())).await.unwrap_or(Ok(()))
+    let (context, node, mode) = of_policies;
+    let work = async {
+        tokio::select! {
+            ended = Box::pin(proxy.follow()) => ended,
+            // Its sender is the proxy's.
+            () = async { unheld::run(&context, &node, mode).await; std::future::pending().await } => Ok(()),
+        }
+    };
+    stop.run_until_cancelled(work).await.unwrap_or(Ok(()))
 }
 
 struct Proxy {
@@ -161,6 +186,7 @@ struct Proxy {
     /// Whether another one was asked for than is in force.
     is_bad: bool,
     teller: Teller,
+    condition: Condition,
     notices: Option<mpsc::Receiver<Told>>,
     keeper: Keeper,
     planner: Planner,
@@ -329,15 +355,17 @@ impl Proxy {
             .unwrap_or_else(|_| unreachable!("an empty document is the defaults"))
     }
 
-    fn refused(&mut self, reason: &str, why: &str, said: &Said) {
+    fn refused(&mut self, reason: &'static str, why: &str, said: &Said) {
         self.is_bad = true;
         self.metrics.add(Metric::Refusals, &[], 1);
         tracing::warn!(why, "the proxy's configuration is not taken in, the last good one stays");
         self.last.refused(Some(why.to_owned()));
         self.teller.warn(reason, why, said);
+        self.condition.say(&Refusal::Of(reason, why.to_owned()));
     }
 
     fn accepted(&mut self) {
+        self.condition.say(&Refusal::None);
         if std::mem::take(&mut self.is_bad) {
             self.last.refused(None);
         }

@@ -3,6 +3,7 @@
 mod balanced;
 mod figures;
 mod modes;
+mod rolling;
 pub(crate) mod world;
 
 use crate::backend::Backend;
@@ -145,6 +146,7 @@ fn passes(suite: &mut Suite) {
     remembers(suite);
     carries_udp(suite);
     takes_claims_of_two(suite);
+    rolling::rolls_under_load(suite);
 }
 
 fn spreads(suite: &mut Suite) {

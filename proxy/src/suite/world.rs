@@ -7,7 +7,9 @@ use nix::sched::{CloneFlags, unshare};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long an answer is waited for that must come. The kernel forgets an ICMP refusal that comes while it still sends
@@ -306,5 +308,51 @@ impl World {
 
     pub fn connect(&self, from: From, to: SocketAddr) -> std::io::Result<Talk> {
         self.run(from, move || connect(None, to, PATIENCE))
+    }
+
+    /// Somebody who asks by TCP all the time, one question after the other, until told to stop.
+    pub fn load(&self, from: From, to: SocketAddr) -> Load {
+        let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (stopped, said) = (stop.clone(), answers.clone());
+        let ask = move || {
+            while !stopped.load(Ordering::Relaxed) {
+                let answer = ask_tcp(None, to, PATIENCE);
+                said.lock().expect("nobody panicked").push(answer);
+            }
+        };
+        // Its thread is in the namespace of the one that starts it.
+        let thread = self.run(from, move || std::thread::spawn(ask));
+        Load { from, stop, answers, thread }
+    }
+}
+
+/// Its answers are kept.
+pub struct Load {
+    from: From,
+    stop: Arc<AtomicBool>,
+    answers: Arc<Mutex<Vec<Answer>>>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Load {
+    fn asked(&self) -> usize {
+        self.answers.lock().expect("nobody panicked").len()
+    }
+
+    /// Returns when so many questions more have been answered, or were not within their time. The first of them may have been
+    /// under way already.
+    pub fn until_asked(&self, more: usize) {
+        let enough = self.asked() + more;
+        while self.asked() < enough {
+            assert!(!self.thread.is_finished(), "the load ended by itself");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub fn end(self) -> (From, Vec<Answer>) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("the load ended well");
+        let answers = std::mem::take(&mut *self.answers.lock().expect("nobody panicked"));
+        (self.from, answers)
     }
 }

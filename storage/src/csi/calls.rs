@@ -90,8 +90,18 @@ impl Driver {
             secrets,
         };
         let answer: NodeExpandVolumeResponse = self.client.call(NODE_EXPAND_VOLUME, request).await?;
-        // A driver may leave it open.
-        Ok(if answer.capacity_bytes > 0 { answer.capacity_bytes } else { required_bytes })
+        match answer.capacity_bytes {
+            // A driver may leave it open.
+            0 => Ok(required_bytes),
+            has if has >= required_bytes => Ok(has),
+            has => Err(CallError::Failed {
+                method: "NodeExpandVolume",
+                code: tonic::Code::Internal,
+                message: format!(
+                    "the driver says that the volume has {has} bytes, which is less than the {required_bytes} that it was asked for"
+                ),
+            }),
+        }
     }
 
     pub(super) async fn stats(&self, data: &CsiData) -> Result<Usage, CallError> {

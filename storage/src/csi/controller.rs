@@ -3,7 +3,7 @@
 use super::client::{CallError, PluginClient};
 use super::controller_messages::{
     CONTROLLER_GET_CAPABILITIES, ControllerGetCapabilitiesResponse, ControllerRpcType,
-    GET_PLUGIN_CAPABILITIES, GetPluginCapabilitiesResponse, PluginServiceType,
+    GET_PLUGIN_CAPABILITIES, GetPluginCapabilitiesResponse, PROBE, PluginServiceType, ProbeResponse,
 };
 use super::messages::Empty;
 use std::collections::BTreeSet;
@@ -23,6 +23,7 @@ impl ControllerService {
     /// Asks the driver at `socket`; `None` where it has no controller service.
     pub async fn connect(socket: &Path, timeout: Duration) -> Result<Option<Self>, CallError> {
         let client = PluginClient::new(socket, timeout);
+        probe(&client).await?;
         let plugin: GetPluginCapabilitiesResponse = client.call(GET_PLUGIN_CAPABILITIES, Empty {}).await?;
         let has = |what: PluginServiceType| {
             let services = plugin.capabilities.iter().filter_map(|capability| capability.service.as_ref());
@@ -43,5 +44,18 @@ impl ControllerService {
 
     pub fn can(&self, what: ControllerRpcType) -> bool {
         self.capabilities.contains(&what)
+    }
+}
+
+/// Whether the driver says that it can be called; one that is still looking for its storage may say something else.
+async fn probe(client: &PluginClient) -> Result<(), CallError> {
+    let failed =
+        |code, message: &str| CallError::Failed { method: "Probe", code, message: message.to_owned() };
+    match client.call::<_, ProbeResponse>(PROBE, Empty {}).await {
+        Ok(answer) if answer.ready.as_ref().is_none_or(|ready| ready.value) => Ok(()),
+        Ok(_) => Err(failed(tonic::Code::Unavailable, "the driver is not ready yet")),
+        // The specification wants the call; those without it are called all the same.
+        Err(CallError::Failed { code: tonic::Code::Unimplemented, .. }) => Ok(()),
+        Err(error) => Err(error),
     }
 }

@@ -8,15 +8,33 @@ use std::collections::BTreeMap;
 
 type Map = BTreeMap<String, String>;
 
+pub const PROBE: &str = "/csi.v1.Identity/Probe";
 pub const GET_PLUGIN_CAPABILITIES: &str = "/csi.v1.Identity/GetPluginCapabilities";
 pub const CREATE_VOLUME: &str = "/csi.v1.Controller/CreateVolume";
 pub const DELETE_VOLUME: &str = "/csi.v1.Controller/DeleteVolume";
 pub const CONTROLLER_PUBLISH_VOLUME: &str = "/csi.v1.Controller/ControllerPublishVolume";
 pub const CONTROLLER_UNPUBLISH_VOLUME: &str = "/csi.v1.Controller/ControllerUnpublishVolume";
+pub const CREATE_SNAPSHOT: &str = "/csi.v1.Controller/CreateSnapshot";
+pub const DELETE_SNAPSHOT: &str = "/csi.v1.Controller/DeleteSnapshot";
+pub const LIST_SNAPSHOTS: &str = "/csi.v1.Controller/ListSnapshots";
 pub const GET_CAPACITY: &str = "/csi.v1.Controller/GetCapacity";
 pub const CONTROLLER_GET_CAPABILITIES: &str = "/csi.v1.Controller/ControllerGetCapabilities";
 pub const CONTROLLER_EXPAND_VOLUME: &str = "/csi.v1.Controller/ControllerExpandVolume";
 pub const CONTROLLER_MODIFY_VOLUME: &str = "/csi.v1.Controller/ControllerModifyVolume";
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ProbeResponse {
+    /// A driver that does not say is ready.
+    #[prost(message, optional, tag = "1")]
+    pub ready: Option<BoolValue>,
+}
+
+/// A truth that may be absent; protobuf's wrapper.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct BoolValue {
+    #[prost(bool, tag = "1")]
+    pub value: bool,
+}
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct GetPluginCapabilitiesResponse {
@@ -248,4 +266,84 @@ pub struct ControllerModifyVolumeRequest {
     pub secrets: Map,
     #[prost(btree_map = "string, string", tag = "3")]
     pub mutable_parameters: Map,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CreateSnapshotRequest {
+    #[prost(string, tag = "1")]
+    pub source_volume_id: String,
+    /// By which a driver knows that it is asked again for the same snapshot.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    #[prost(btree_map = "string, string", tag = "3")]
+    pub secrets: Map,
+    #[prost(btree_map = "string, string", tag = "4")]
+    pub parameters: Map,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CreateSnapshotResponse {
+    #[prost(message, optional, tag = "1")]
+    pub snapshot: Option<Snapshot>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Snapshot {
+    /// Of the smallest volume that can be made of it; 0: the driver does not say.
+    #[prost(int64, tag = "1")]
+    pub size_bytes: i64,
+    #[prost(string, tag = "2")]
+    pub snapshot_id: String,
+    #[prost(string, tag = "3")]
+    pub source_volume_id: String,
+    #[prost(message, optional, tag = "4")]
+    pub creation_time: Option<Time>,
+    #[prost(bool, tag = "5")]
+    pub ready_to_use: bool,
+}
+
+/// Protobuf's Timestamp.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Time {
+    #[prost(int64, tag = "1")]
+    pub seconds: i64,
+    #[prost(int32, tag = "2")]
+    pub nanos: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DeleteSnapshotRequest {
+    #[prost(string, tag = "1")]
+    pub snapshot_id: String,
+    #[prost(btree_map = "string, string", tag = "2")]
+    pub secrets: Map,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ListSnapshotsRequest {
+    /// 0: as many as the driver likes.
+    #[prost(int32, tag = "1")]
+    pub max_entries: i32,
+    #[prost(string, tag = "2")]
+    pub starting_token: String,
+    #[prost(string, tag = "3")]
+    pub source_volume_id: String,
+    #[prost(string, tag = "4")]
+    pub snapshot_id: String,
+    #[prost(btree_map = "string, string", tag = "5")]
+    pub secrets: Map,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ListSnapshotsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub entries: Vec<SnapshotEntry>,
+    #[prost(string, tag = "2")]
+    pub next_token: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SnapshotEntry {
+    #[prost(message, optional, tag = "1")]
+    pub snapshot: Option<Snapshot>,
 }

@@ -75,7 +75,11 @@ pub async fn run(context: &Context, config: &CsiConfig, services: Services) {
     requeue_for_drivers(context, config, &queue, everything.clone());
     let (for_node, of_volume) = (everything.clone(), attachments.clone());
     Controller::with_queue(this, queue)
-        .watch(&attachments, |delta| delta.new.as_ref().map(|attachment| attachment.name_any()))
+        .watch(&attachments, |delta| {
+            let new = delta.new.as_deref()?;
+            // Errors are what this controller writes itself: they would wake it before its pause is over.
+            (delta.old.as_deref().map(matters) != Some(matters(new))).then(|| new.name_any())
+        })
         .watch(&csi_nodes, move |_| for_node())
         .watch(&volumes, move |delta| {
             // Others wait for nothing of their volume.
@@ -87,6 +91,12 @@ pub async fn run(context: &Context, config: &CsiConfig, services: Services) {
         .workers(WORKERS)
         .run(context.stop.clone())
         .await;
+}
+
+/// What of an attachment there is to act on.
+fn matters(attachment: &VolumeAttachment) -> (bool, bool, &[String]) {
+    let attached = attachment.status.as_ref().is_some_and(|status| status.attached);
+    (deleting(attachment), attached, attachment.finalizers())
 }
 
 fn volume_of(attachment: &VolumeAttachment) -> Option<&str> {

@@ -1,4 +1,5 @@
-//! The controller side of CSI drivers, built in: what upstream's external-provisioner, -attacher and -resizer do.
+//! The controller side of CSI drivers, built in: what upstream's external-provisioner, -attacher, -resizer and
+//! csi-snapshotter do.
 //!
 //! A driver is served here when two things are so: its CSIDriver carries the annotation `coracle.io/controller: built-in`,
 //! and it is registered on this node with a controller service. While a sidecar holds its lease all the same, nothing is done,
@@ -16,6 +17,7 @@ mod resize_plan;
 mod resizer;
 mod secrets;
 mod services;
+mod snapshotter;
 mod source;
 mod topology;
 
@@ -74,7 +76,8 @@ pub async fn run(context: Context, config: CsiConfig) {
         attacher::run(context, config, services.clone()),
         resizer::run(context, config, services.clone()),
         modifier::run(context, config, services.clone()),
-        capacity::run(context, config, services),
+        capacity::run(context, config, services.clone()),
+        snapshotter::run(context, config, services),
     );
 }
 

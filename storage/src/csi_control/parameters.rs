@@ -55,7 +55,7 @@ impl Purpose {
     }
 
     fn key(self, part: &str) -> String {
-        format!("{PREFIX}{}-secret-{part}", self.word())
+        secret_key(self.word(), part)
     }
 }
 
@@ -97,12 +97,6 @@ impl Parameters {
         volume: &str,
         claim: &PersistentVolumeClaim,
     ) -> Result<Option<SecretReference>, ParameterError> {
-        let get = |part: &str| self.templates.get(&purpose.key(part));
-        let (name, namespace) = match (get("name"), get("namespace")) {
-            (Some(name), Some(namespace)) => (name, namespace),
-            (None, None) => return Ok(None),
-            _ => return Err(ParameterError::HalfASecret(purpose.word())),
-        };
         let meta = &claim.metadata;
         let of_namespace = |token: &str| match token {
             "pv.name" => Some(volume.to_owned()),
@@ -117,10 +111,55 @@ impl Parameters {
                 _ => of_namespace(token),
             }
         };
-        Ok(Some(SecretReference {
-            name: Some(filled(name, of_name)?),
-            namespace: Some(filled(namespace, of_namespace)?),
-        }))
+        secret_of(
+            &self.templates,
+            purpose.word(),
+            |token, in_name| {
+                if in_name { of_name(token) } else { of_namespace(token) }
+            },
+        )
+    }
+}
+
+/// For what the secrets of a snapshot class are.
+const OF_SNAPSHOTS: [&str; 2] = ["snapshotter", "snapshotter-list"];
+
+impl Parameters {
+    /// What a driver is told of a snapshot class's parameters.
+    pub fn of_snapshots(
+        parameters: &BTreeMap<String, String>,
+    ) -> Result<BTreeMap<String, String>, ParameterError> {
+        let known = OF_SNAPSHOTS.map(|word| ["name", "namespace"].map(|part| secret_key(word, part)));
+        let mut told = BTreeMap::new();
+        for (key, value) in parameters.iter().filter(|(key, _)| !known.as_flattened().contains(key)) {
+            if key.starts_with(PREFIX) {
+                return Err(ParameterError::Unknown(key.clone()));
+            }
+            told.insert(key.clone(), value.clone());
+        }
+        Ok(told)
+    }
+}
+
+fn secret_key(word: &str, part: &str) -> String {
+    format!("{PREFIX}{word}-secret-{part}")
+}
+
+/// The secret that parameters name for `word`. `value` says what a token stands for, and is told whether it stands in the
+/// secret's name, where more may stand than in its namespace. `None` where none is named.
+pub fn secret_of(
+    parameters: &BTreeMap<String, String>,
+    word: &'static str,
+    value: impl Fn(&str, bool) -> Option<String>,
+) -> Result<Option<SecretReference>, ParameterError> {
+    let get = |part: &str| parameters.get(&secret_key(word, part));
+    match (get("name"), get("namespace")) {
+        (Some(name), Some(namespace)) => Ok(Some(SecretReference {
+            name: Some(filled(name, |token| value(token, true))?),
+            namespace: Some(filled(namespace, |token| value(token, false))?),
+        })),
+        (None, None) => Ok(None),
+        _ => Err(ParameterError::HalfASecret(word)),
     }
 }
 

@@ -39,6 +39,10 @@ enum ResizeError {
     Secret(#[from] secrets::SecretError),
     #[error(transparent)]
     Call(#[from] CallError),
+    #[error(
+        "the driver says that the volume has {has} bytes, which is less than the {wanted} that it was asked for"
+    )]
+    Answer { has: i64, wanted: i64 },
 }
 
 struct Resizer {
@@ -182,7 +186,10 @@ impl Resizer {
                 service.can(ControllerRpcType::SingleNodeMultiWriter),
             )),
         };
-        Ok(service.client.call(CONTROLLER_EXPAND_VOLUME, request).await?)
+        let answer: ControllerExpandVolumeResponse =
+            service.client.call(CONTROLLER_EXPAND_VOLUME, request).await?;
+        let has = answer.capacity_bytes;
+        if has > 0 && has < bytes { Err(ResizeError::Answer { has, wanted: bytes }) } else { Ok(answer) }
     }
 
     async fn failed(

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The annotation of a CSIDriver by which an administrator hands the driver's controller side to this process. Without it
-/// nothing is done for the driver: its own sidecars (external-provisioner, -attacher, -resizer) do it.
+/// nothing is done for the driver: its own sidecars (external-provisioner, -attacher, -resizer, -snapshotter) do it.
 const CONTROLLER: &str = "coracle.io/controller";
 const BUILT_IN: &str = "built-in";
 
@@ -100,15 +100,20 @@ impl Services {
         if looked.is_some_and(|at| at.elapsed() < SIDECARS_LOOK) {
             return Ok(());
         }
-        let api: Api<Lease> = Api::all(self.client.clone());
         for lease in leases(driver) {
-            let named = ListParams::default().fields(&format!("metadata.name={lease}"));
-            if api.list(&named).await?.items.iter().any(|lease| is_held(lease, Timestamp::now())) {
+            if self.is_held(&lease).await? {
                 return Err(ServiceError::Sidecar { driver: driver.to_owned(), lease });
             }
         }
         self.alone.lock().insert(driver.to_owned(), Instant::now());
         Ok(())
+    }
+
+    /// Whether somebody holds the lease, in whatever namespace it is.
+    pub async fn is_held(&self, lease: &str) -> Result<bool, kube::Error> {
+        let api: Api<Lease> = Api::all(self.client.clone());
+        let named = ListParams::default().fields(&format!("metadata.name={lease}"));
+        Ok(api.list(&named).await?.items.iter().any(|lease| is_held(lease, Timestamp::now())))
     }
 
     /// Whether the driver's node service is there and makes file systems grow.
@@ -122,12 +127,13 @@ pub fn is_built_in(driver: &CSIDriver) -> bool {
     facts::annotation(driver, CONTROLLER) == Some(BUILT_IN)
 }
 
-/// By which upstream's external-provisioner, -attacher and -resizer elect their leaders.
-fn leases(driver: &str) -> [String; 3] {
+/// By which upstream's external-provisioner, -attacher, -resizer and -snapshotter elect their leaders.
+fn leases(driver: &str) -> [String; 4] {
     let name = driver.replace('/', "-");
     [
         name.clone(),
         format!("external-attacher-leader-{name}"),
+        format!("external-snapshotter-leader-{name}"),
         format!("external-resizer-{}", name.replace('.', "-")),
     ]
 }

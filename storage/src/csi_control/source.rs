@@ -84,10 +84,22 @@ pub async fn content(
                     "requested volume size {wanted} is less than the size {least} for the source snapshot {name}"
                 ));
             }
+            if snapshot.volume_mode.as_ref().is_some_and(|was| *was != mode(claim)) {
+                let (change, content) = (snapshot_api::MODE_CHANGE, &snapshot.content);
+                return refused(format!(
+                    "requested volume {namespace}/{} modifies the mode of the source volume but does not have permission to do so. {change} annotation is not present on snapshotcontent {content}",
+                    claim.metadata.name.as_deref().unwrap_or_default()
+                ));
+            }
             ContentSource::Snapshot(SourceId { id: snapshot.handle })
         }
     };
     Ok(Some(VolumeContentSource { r#type: Some(source) }))
+}
+
+fn mode(claim: &PersistentVolumeClaim) -> String {
+    let mode = claim.spec.as_ref().and_then(|spec| spec.volume_mode.clone());
+    mode.unwrap_or_else(|| "Filesystem".to_owned())
 }
 
 /// The volume of a claim that is to be copied, if it can be.
@@ -107,13 +119,6 @@ async fn cloned(
         return refused(format!("the PVC DataSource {name} is not bound yet"));
     };
     let volume = volumes.get(volume).await?;
-    let mode = |claim: &PersistentVolumeClaim| {
-        claim
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.volume_mode.clone())
-            .unwrap_or_else(|| "Filesystem".to_owned())
-    };
     let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
     let Some(source) =
         source.filter(|source| source.driver == driver && facts::is_bound_to(&volume, &original))

@@ -12,6 +12,8 @@ use std::path::PathBuf;
 
 /// Where a node keeps its local-path volumes; written by itself. Without it the node has none.
 pub const ROOT: &str = "coracle.io/local-path-root";
+/// Bytes that are free there, as they were last told; written by the node itself.
+const ROOM: &str = "coracle.io/local-path-room";
 const WANTED: &str = "local-path.coracle.io/";
 const DONE: &str = "done.local-path.coracle.io/";
 
@@ -29,6 +31,16 @@ pub struct Answer {
 
 pub fn root(node: &Node) -> Option<PathBuf> {
     facts::annotation(node, ROOT).map(PathBuf::from).filter(|root| root.is_absolute())
+}
+
+/// Bytes that are free for the node's volumes.
+pub fn room(node: &Node) -> Option<i64> {
+    facts::annotation(node, ROOM)?.parse().ok().filter(|bytes| *bytes >= 0)
+}
+
+/// A patch of the Node that tells them.
+pub fn telling(room: i64) -> Value {
+    json!({ "metadata": { "annotations": { ROOM: room.to_string() } } })
 }
 
 /// What the node says of this job of the volume.

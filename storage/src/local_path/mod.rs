@@ -4,11 +4,13 @@
 //! kubelets for theirs ([`mail`], [`serve`]).
 
 mod grow;
-pub(crate) mod job;
-pub(crate) mod mail;
-pub(crate) mod plan;
+mod job;
+mod mail;
+mod plan;
+pub(crate) mod room;
 mod serve;
-pub(crate) mod work;
+mod snapshots;
+mod work;
 
 pub use serve::serve;
 

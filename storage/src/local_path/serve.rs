@@ -2,6 +2,7 @@
 
 use super::job::perform;
 use super::mail::{self, Answer};
+use super::room;
 use crate::volumes::Mounter;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
@@ -11,6 +12,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+
+/// Between looks at how much room there is, which no event tells. Shorter, and idle nodes do something; longer, and the
+/// scheduler believes longer in room that is gone.
+const ROOM_LOOK: Duration = Duration::from_secs(60);
 
 /// Pause after the API server did not answer.
 const RETRY: Duration = Duration::from_secs(5);
@@ -35,7 +40,7 @@ pub async fn serve(
                 }
             }
         }
-        if node.changed().await.is_err() {
+        if let Ok(Err(_)) = tokio::time::timeout(ROOM_LOOK, node.changed()).await {
             return std::future::pending().await;
         }
     }
@@ -62,7 +67,10 @@ async fn step(
         };
         write(client, &name, mail::answering(&volume, &Answer { job, error, full })).await?;
     }
-    Ok(())
+    match room::free(root) {
+        Ok(free) if room::is_news(mail::room(node), free) => write(client, &name, mail::telling(free)).await,
+        _ => Ok(()),
+    }
 }
 
 async fn write(client: &kube::Client, node: &str, patch: Value) -> Result<(), kube::Error> {

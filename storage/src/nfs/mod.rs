@@ -117,6 +117,11 @@ impl Nfs {
         if known || !plan::is_due(&claim, &class) {
             return Ok(Next::Done);
         }
+        if DataSource::of(&claim) == DataSource::Populator {
+            let message = "Assuming an external populator will provision the volume";
+            self.recorder.normal(claim.as_ref(), "Provisioning", message);
+            return Ok(Next::Done);
+        }
         let failed = |why: &str| {
             let message =
                 format!("failed to provision volume with StorageClass \"{}\": {why}", class.name_any());

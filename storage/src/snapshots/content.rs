@@ -1,122 +1,138 @@
-//! The data of a snapshot: made, and removed.
+//! The contents of snapshots: what their taker takes, and deletes.
 
-use super::types::{VolumeSnapshotContent, text};
-use super::{CONTENT_FINALIZER, Snapshots};
-use crate::facts::{self, LOCAL_PATH};
-use crate::local_path::job::Job;
-use crate::local_path::plan;
-use crate::local_path::work::{Home, Outcome};
+use super::control::{CONTENT_FINALIZER, Snapshots};
+use super::taker::{TakeError, Taken, Taker};
+use super::types::{VolumeSnapshotClass, VolumeSnapshotContent, text};
 use coracle_client::informer::deleting;
 use coracle_client::{Next, ReconcileError};
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
 
-impl Snapshots {
+/// Between looks whether a snapshot that was taken can be restored from: a quarter of its age, within these. Shorter, and a
+/// driver that uploads for hours is asked for nothing; longer, and a quick one is found ready late.
+const READY_LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Between errors that are written. What is written wakes the content at once, and the words of a driver may be others each
+/// time: shorter, and such a driver is asked without a pause.
+const ERROR_PACE: Duration = Duration::from_secs(30);
+
+fn is_news(said: &Value, message: &str) -> bool {
+    let at = said["time"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
+    let age = at.and_then(|at| Duration::try_from(Timestamp::now().duration_since(at)).ok());
+    text(said, "message") != Some(message) && age.is_none_or(|age| age > ERROR_PACE)
+}
+
+fn until_looked(content: &VolumeSnapshotContent) -> Duration {
+    let made = content.metadata.creation_timestamp.as_ref();
+    let age = made.and_then(|made| Duration::try_from(Timestamp::now().duration_since(made.0)).ok());
+    (age.unwrap_or_default() / 4).clamp(READY_LOOK.0, READY_LOOK.1)
+}
+
+impl<T: Taker> Snapshots<T> {
     pub(super) async fn sync_content(&self, name: &str) -> Result<Next, ReconcileError> {
-        let Some(content) = self.contents.get("", name).filter(|content| content.spec.driver == LOCAL_PATH)
-        else {
+        let content = self.contents.get("", name);
+        let Some(content) = content.filter(|content| self.taker.serves(&content.spec.driver)) else {
             return Ok(Next::Done);
         };
         if deleting(content.as_ref()) {
             return self.remove(&content).await;
         }
         if content.status["readyToUse"] == true {
-            return self.settle(&content).await;
+            self.taker.settle(&content).await?;
+            return Ok(Next::Done);
+        }
+        // Of one that was made elsewhere, not before somebody has bound it.
+        if content.spec.volume_snapshot_ref.uid.is_empty() {
+            return Ok(Next::Done);
         }
         self.make(&content).await
     }
 
-    fn home(&self, content: &VolumeSnapshotContent) -> Option<(Home, String)> {
-        let (hostname, directory) = content.spec.source.volume_handle.as_deref()?.split_once('/')?;
-        Some((self.local.home_by_hostname(hostname)?, directory.to_owned()))
+    fn class_of_content(&self, content: &VolumeSnapshotContent) -> Option<Arc<VolumeSnapshotClass>> {
+        self.class(content.spec.volume_snapshot_class_name.as_deref()?)
     }
 
     async fn make(&self, content: &VolumeSnapshotContent) -> Result<Next, ReconcileError> {
-        let Some((home, from)) = self.home(content) else { return Ok(Next::Done) };
-        let directory = directory(content);
-        let job = Job::Make { directory: directory.clone(), from: Some(from.clone()), bytes: None };
-        match self.local.work(&home, &directory, &job).await? {
-            Outcome::Waits { .. } => Ok(Next::Done),
-            Outcome::Failed { error, .. } => {
-                let message = format!(
-                    "Failed to check and update snapshot content: failed to take snapshot of the volume {from}: {error}"
-                );
-                self.local.recorder.warning(content, "SnapshotContentCheckandUpdateFailed", message.clone());
-                let error = json!({ "message": message, "time": Timestamp::now().to_string() });
-                self.write(content, json!({ "readyToUse": false, "error": error })).await?;
-                Err(ReconcileError::Other(message))
+        self.hold(content).await?;
+        let class = self.class_of_content(content);
+        match self.taker.take(content, class.as_deref()).await {
+            Ok(Taken::Waits) => Ok(Next::Done),
+            Ok(Taken::Cut { handle, ready, created, restore_bytes }) => {
+                let status = json!({ "snapshotHandle": handle, "readyToUse": ready,
+                    "creationTime": created, "restoreSize": restore_bytes, "error": null });
+                self.write(content, status).await?;
+                Ok(if ready { Next::Done } else { Next::After(until_looked(content)) })
             }
-            Outcome::Done => {
-                let path = home.root.join(&from).to_string_lossy().into_owned();
-                let volume = self.local.volumes.iter().find(|volume| {
-                    let place = volume.spec.as_ref().and_then(|spec| spec.host_path.as_ref());
-                    plan::home(volume) == Some(&home.hostname)
-                        && place.is_some_and(|place| place.path == path)
-                });
-                let capacity = volume.as_ref().and_then(|volume| volume.spec.as_ref()?.capacity.as_ref());
-                let now = i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
-                self.write(
-                    content,
-                    json!({ "snapshotHandle": format!("{}/{directory}", home.hostname), "readyToUse": true,
-                        "creationTime": now, "restoreSize": facts::storage(capacity).units(), "error": null }),
-                )
-                .await?;
-                Ok(Next::Done)
+            Err(TakeError::Later(error)) => Err(error),
+            Err(TakeError::Told(why)) => {
+                let message = format!("Failed to check and update snapshot content: {why}");
+                if is_news(&content.status["error"], &message) {
+                    let reason = "SnapshotContentCheckandUpdateFailed";
+                    self.common.recorder.warning(content, reason, message.clone());
+                    let error = json!({ "message": message, "time": Timestamp::now().to_string() });
+                    self.write(content, json!({ "readyToUse": false, "error": error })).await?;
+                }
+                Err(ReconcileError::Other(message))
             }
         }
     }
 
-    /// What its node has said of it is taken away.
-    async fn settle(&self, content: &VolumeSnapshotContent) -> Result<Next, ReconcileError> {
-        let Some((home, _)) = self.home(content) else { return Ok(Next::Done) };
-        self.local.close_if_answered(&home, &directory(content)).await?;
-        Ok(Next::Done)
+    /// One that an administrator made has no finalizer yet.
+    async fn hold(&self, content: &VolumeSnapshotContent) -> Result<(), ReconcileError> {
+        if content.finalizers().iter().any(|finalizer| finalizer == CONTENT_FINALIZER) {
+            return Ok(());
+        }
+        let mut finalizers = content.finalizers().to_vec();
+        finalizers.push(CONTENT_FINALIZER.to_owned());
+        let version = content.resource_version();
+        let patch = json!({ "metadata": { "finalizers": finalizers, "resourceVersion": version } });
+        self.all().patch(&content.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
     }
 
     /// Not before its snapshot goes.
     async fn remove(&self, content: &VolumeSnapshotContent) -> Result<Next, ReconcileError> {
+        if !content.finalizers().iter().any(|finalizer| finalizer == CONTENT_FINALIZER) {
+            return Ok(Next::Done);
+        }
         let reference = &content.spec.volume_snapshot_ref;
         let snapshot = self.snapshots.get(&reference.namespace, &reference.name);
         if snapshot.is_some_and(|s| s.uid().as_ref() == Some(&reference.uid) && !deleting(s.as_ref())) {
             return Ok(Next::Done);
         }
-        let delete = content.spec.deletion_policy == "Delete";
-        // A node that is gone has taken its data with it.
-        if let Some((home, _)) = self.home(content).filter(|_| delete) {
-            let directory = directory(content);
-            match self.local.work(&home, &directory, &Job::Remove { directory: directory.clone() }).await? {
-                Outcome::Waits { .. } => return Ok(Next::Done),
-                Outcome::Failed { error, .. } => {
-                    let message = format!("Failed to delete snapshot: {error}");
-                    self.local.recorder.warning(content, "SnapshotDeleteError", message.clone());
+        if content.spec.deletion_policy == "Delete" {
+            let class = self.class_of_content(content);
+            match self.taker.delete(content, class.as_deref()).await {
+                Ok(true) => {}
+                Ok(false) => return Ok(Next::Done),
+                Err(TakeError::Later(error)) => return Err(error),
+                Err(TakeError::Told(why)) => {
+                    let message = format!("Failed to delete snapshot: {why}");
+                    self.common.recorder.warning(content, "SnapshotDeleteError", message.clone());
                     return Err(ReconcileError::Other(message));
                 }
-                Outcome::Done => self.local.close_mail(&home, &directory).await?,
             }
         }
         let rest = content.finalizers().iter().filter(|finalizer| *finalizer != CONTENT_FINALIZER);
         let patch = json!({ "metadata": { "finalizers": rest.collect::<Vec<_>>() } });
-        let api: Api<VolumeSnapshotContent> = Api::all(self.local.client.clone());
-        match api.patch(&content.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
+        match self.all().patch(&content.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             written => drop(written?),
         }
         Ok(Next::Done)
     }
 
+    fn all(&self) -> Api<VolumeSnapshotContent> {
+        Api::all(self.common.client.clone())
+    }
+
     async fn write(&self, content: &VolumeSnapshotContent, status: Value) -> Result<(), ReconcileError> {
-        let api: Api<VolumeSnapshotContent> = Api::all(self.local.client.clone());
         let patch = Patch::Merge(json!({ "status": status }));
-        api.patch_status(&content.name_any(), &PatchParams::default(), &patch).await?;
+        self.all().patch_status(&content.name_any(), &PatchParams::default(), &patch).await?;
         Ok(())
     }
-}
-
-/// The name of the snapshot's data on its node.
-fn directory(content: &VolumeSnapshotContent) -> String {
-    let made = text(&content.status, "snapshotHandle").and_then(|handle| handle.split_once('/'));
-    let uid = &content.spec.volume_snapshot_ref.uid;
-    made.map_or_else(|| format!("snapshot-{uid}"), |(_, directory)| directory.to_owned())
 }

@@ -7,6 +7,7 @@ use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 macro_rules! resource {
     ($kind:ident, $plural:literal, $scope:ty, $(#[$more:meta] $field:ident: $type:ty,)*) => {
@@ -49,6 +50,7 @@ macro_rules! resource {
 resource!(VolumeSnapshotClass, "volumesnapshotclasses", ClusterResourceScope,
     #[serde(default)] driver: String,
     #[serde(default)] deletion_policy: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")] parameters: BTreeMap<String, String>,
 );
 
 resource!(VolumeSnapshot, "volumesnapshots", NamespaceResourceScope,
@@ -86,6 +88,9 @@ pub struct ContentSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_snapshot_class_name: Option<String>,
     pub source: ContentSource,
+    /// `Filesystem` or `Block`, of the volume that the snapshot is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_volume_mode: Option<String>,
     pub volume_snapshot_ref: SnapshotRef,
 }
 

@@ -67,10 +67,22 @@ async fn project(
         let items = source.items.as_deref().unwrap_or_default();
         return Ok((downward_api::files(request, items, mode)?, None));
     }
-    match &source.service_account_token {
-        Some(source) => token(request, source, mode).await,
-        None => Err(VolumeError::Invalid("projected source of a kind that this node cannot show".to_owned())),
+    if let Some(source) = &source.service_account_token {
+        return token(request, source, mode).await;
     }
+    match gated(source) {
+        Some(kind) => Err(VolumeError::Invalid(format!(
+            "projected source {kind} cannot be shown: its feature gate is off, as it is by default in v1.36"
+        ))),
+        // What an API server has dropped shows nothing.
+        None => Ok((Payload::new(), None)),
+    }
+}
+
+/// A source that no API server of this version keeps; a pod from a file, or from another server, may have it.
+fn gated(source: &VolumeProjection) -> Option<&'static str> {
+    let trust = source.cluster_trust_bundle.as_ref().map(|_| "clusterTrustBundle");
+    trust.or(source.pod_certificate.as_ref().map(|_| "podCertificate"))
 }
 
 fn unless_optional<T>(object: Result<T, ObjectError>, optional: bool) -> Result<Option<T>, ObjectError> {
@@ -120,6 +132,17 @@ fn single_user(pod: &Pod) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sources_whose_gate_is_off_are_told_from_those_that_were_dropped() {
+        let of = |value: serde_json::Value| gated(&serde_json::from_value(value).unwrap());
+        assert_eq!(of(serde_json::json!({})), None);
+        let bundle = serde_json::json!({ "clusterTrustBundle": { "path": "p" } });
+        assert_eq!(of(bundle), Some("clusterTrustBundle"));
+        let certificate =
+            serde_json::json!({ "podCertificate": { "signerName": "a/b", "keyType": "ED25519" } });
+        assert_eq!(of(certificate), Some("podCertificate"));
+    }
 
     #[test]
     fn a_token_is_its_readers() {

@@ -147,7 +147,14 @@ impl Volumes {
             plugin.stage(request, record).await?;
             self.staged.lock().insert(record.unique.clone());
         }
-        plugin.publish(request, Some(record)).await
+        let published = plugin.publish(request, Some(record)).await;
+        if let Err(VolumeError::Call(refused)) = &published
+            && refused.code() == Some(tonic::Code::FailedPrecondition)
+        {
+            // A driver that was started anew, or that lied, has nothing staged: the next attempt stages again.
+            self.staged.lock().remove(&record.unique);
+        }
+        published
     }
 
     async fn until_reported(&self, unique: &str) -> Result<(), VolumeError> {

@@ -75,6 +75,14 @@ impl Cluster {
         self.drivers.insert(Registered::connect(DRIVER, &socket, PATIENCE).await.unwrap());
     }
 
+    /// The driver does as it should again, and is there.
+    pub async fn heal(&self) {
+        self.driver.heal();
+        if self.driver.is_dead() {
+            self.serve().await;
+        }
+    }
+
     /// Kills the built-in controllers wherever they are, and starts others, which know nothing of what those did.
     pub fn restart(&mut self) {
         self.kill();
@@ -142,11 +150,13 @@ impl Cluster {
     pub fn is_clean(&self) -> Result<(), String> {
         let state = self.driver.state.lock().unwrap();
         let State { controller, .. } = &*state;
-        if !controller.made.is_empty() || !controller.attached.is_empty() || !controller.violations.is_empty()
-        {
-            let (made, attached) = (&controller.made, &controller.attached);
+        let kept = !controller.made.is_empty()
+            || !controller.attached.is_empty()
+            || !controller.snapshots.is_empty();
+        if kept || !controller.violations.is_empty() {
+            let (made, attached, shots) = (&controller.made, &controller.attached, &controller.snapshots);
             return Err(format!(
-                "made {made:?}, attached {attached:?}, forbidden {:?}",
+                "made {made:?}, attached {attached:?}, snapshots {shots:?}, forbidden {:?}",
                 controller.violations
             ));
         }

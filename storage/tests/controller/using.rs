@@ -125,6 +125,13 @@ async fn a_claim_that_grows_outlives_who_made_it_grow() {
     cluster.class("disk", json!({})).await;
     cluster.claim("data", json!({})).await;
     cluster.bound("data").await;
+    // It says less than it was asked for, once.
+    cluster.driver.state.lock().unwrap().controller.claimed_bytes = Some(1 << 30);
+    cluster.patch("data", json!({ "spec": { "resources": { "requests": { "storage": "1536Mi" } } } })).await;
+    let why = cluster.event("VolumeResizeFailed").await;
+    assert!(why.ends_with("less than the 1610612736 that it was asked for"), "{why}");
+    cluster.driver.state.lock().unwrap().controller.claimed_bytes = None;
+    until_object("grown", &cluster.claims, "data", |claim| has(claim) == "1536Mi").await;
     cluster.driver.told("ControllerExpandVolume", Behaviour::DoneButFailed(UNAVAILABLE));
     cluster.patch("data", json!({ "spec": { "resources": { "requests": { "storage": "2Gi" } } } })).await;
     cluster

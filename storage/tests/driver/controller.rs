@@ -10,6 +10,7 @@ const NOT_FOUND: i32 = 5;
 const ALREADY_EXISTS: i32 = 6;
 const FAILED_PRECONDITION: i32 = 9;
 const INVALID_ARGUMENT: i32 = 3;
+const UNIMPLEMENTED: i32 = 12;
 
 #[derive(Default)]
 pub struct Controller {
@@ -22,8 +23,17 @@ pub struct Controller {
     pub attached: BTreeSet<(String, String)>,
     /// Bytes that are left, as it says.
     pub room: i64,
+    /// What it says of the size of every volume that grew, whatever it did.
+    pub claimed_bytes: Option<i64>,
     /// Whether the node has its part in every expansion.
     pub needs_node: bool,
+    /// By the names that they were asked for.
+    pub snapshots: BTreeMap<String, Shot>,
+    /// How often a snapshot is asked for before it can be restored from.
+    pub ready_after: u32,
+    /// What it says when it is probed, and how often it was.
+    pub not_ready: bool,
+    pub probed: u32,
     /// What the specification forbids its callers.
     pub violations: Vec<String>,
 }
@@ -37,6 +47,40 @@ pub struct Made {
     pub source: Option<ContentSource>,
     /// Places in the order of preference.
     pub preferred: Vec<BTreeMap<String, String>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shot {
+    pub id: String,
+    pub source: String,
+    pub bytes: i64,
+    pub parameters: BTreeMap<String, String>,
+    pub asked: u32,
+}
+
+impl Shot {
+    fn told(&self, ready_after: u32) -> messages::Snapshot {
+        messages::Snapshot {
+            size_bytes: self.bytes,
+            snapshot_id: self.id.clone(),
+            source_volume_id: self.source.clone(),
+            creation_time: Some(messages::Time { seconds: 1_700_000_000, nanos: 0 }),
+            ready_to_use: self.asked > ready_after,
+        }
+    }
+}
+
+/// What a driver must have said that it can, before it is called.
+fn needed(method: &str) -> Option<ControllerRpcType> {
+    Some(match method {
+        "CreateVolume" | "DeleteVolume" => ControllerRpcType::CreateDeleteVolume,
+        "ControllerPublishVolume" | "ControllerUnpublishVolume" => ControllerRpcType::PublishUnpublishVolume,
+        "ControllerExpandVolume" => ControllerRpcType::ExpandVolume,
+        "ControllerModifyVolume" => ControllerRpcType::ModifyVolume,
+        "CreateSnapshot" | "DeleteSnapshot" => ControllerRpcType::CreateDeleteSnapshot,
+        "ListSnapshots" => ControllerRpcType::ListSnapshots,
+        _ => return None,
+    })
 }
 
 impl Controller {
@@ -88,6 +132,19 @@ pub fn fill(call: &mut Call, method: &str, message: &[u8]) -> bool {
                 (call.volume, call.secrets) = (request.volume_id, request.secrets);
                 call.context = request.mutable_parameters;
             }
+            "CreateSnapshot" => {
+                let request = messages::CreateSnapshotRequest::decode(message).ok()?;
+                (call.volume, call.path) = (request.source_volume_id, request.name);
+                (call.secrets, call.context) = (request.secrets, request.parameters);
+            }
+            "DeleteSnapshot" => {
+                let request = messages::DeleteSnapshotRequest::decode(message).ok()?;
+                (call.volume, call.secrets) = (request.snapshot_id, request.secrets);
+            }
+            "ListSnapshots" => {
+                let request = messages::ListSnapshotsRequest::decode(message).ok()?;
+                (call.volume, call.secrets) = (request.snapshot_id, request.secrets);
+            }
             _ => return None,
         }
         Some(())
@@ -96,9 +153,14 @@ pub fn fill(call: &mut Call, method: &str, message: &[u8]) -> bool {
 }
 
 /// Answers the calls that are of no volume; `None` for others.
-pub fn identity(state: &State, method: &str) -> Option<Answer> {
-    let controller = &state.controller;
+pub fn identity(state: &mut State, method: &str) -> Option<Answer> {
+    let controller = &mut state.controller;
     match method {
+        "Probe" => {
+            controller.probed += 1;
+            let ready = Some(messages::BoolValue { value: !controller.not_ready });
+            Some(Ok(messages::ProbeResponse { ready }.encode_to_vec()))
+        }
         "GetPluginCapabilities" => {
             let service = |what: messages::PluginServiceType, has: bool| {
                 let service = messages::PluginService { r#type: what as i32 };
@@ -118,6 +180,9 @@ pub fn identity(state: &State, method: &str) -> Option<Answer> {
             let capabilities = controller.capabilities.iter().map(capability).collect();
             Some(Ok(messages::ControllerGetCapabilitiesResponse { capabilities }.encode_to_vec()))
         }
+        "GetCapacity" if !controller.capabilities.contains(&ControllerRpcType::GetCapacity) => {
+            Some(controller.refuse(UNIMPLEMENTED, "GetCapacity is not offered"))
+        }
         "GetCapacity" => Some(Ok(messages::GetCapacityResponse {
             available_capacity: controller.room,
             maximum_volume_size: None,
@@ -130,6 +195,9 @@ pub fn identity(state: &State, method: &str) -> Option<Answer> {
 /// Does what the call says; `None` where it is none of the controller service.
 pub fn work(controller: &mut Controller, call: &Call, message: &[u8]) -> Option<Answer> {
     let id = call.volume.as_str();
+    if needed(&call.method).is_some_and(|needed| !controller.capabilities.contains(&needed)) {
+        return Some(controller.refuse(UNIMPLEMENTED, &format!("{} is not offered", call.method)));
+    }
     if id.is_empty() {
         return Some(controller.refuse(INVALID_ARGUMENT, &format!("{} without a volume", call.method)));
     }
@@ -163,7 +231,8 @@ pub fn work(controller: &mut Controller, call: &Call, message: &[u8]) -> Option<
                 return Some(Err((NOT_FOUND, format!("{id} is not there"))));
             };
             made.bytes = made.bytes.max(call.bytes);
-            let capacity_bytes = made.bytes;
+            let bytes = made.bytes;
+            let capacity_bytes = controller.claimed_bytes.unwrap_or(bytes);
             Ok(messages::ControllerExpandVolumeResponse { capacity_bytes, node_expansion_required }
                 .encode_to_vec())
         }
@@ -174,8 +243,47 @@ pub fn work(controller: &mut Controller, call: &Call, message: &[u8]) -> Option<
             made.mutable.clone_from(&call.context);
             Ok(Vec::new())
         }
+        "CreateSnapshot" => shoot(controller, call),
+        "DeleteSnapshot" => {
+            controller.snapshots.retain(|_, shot| shot.id != id);
+            Ok(Vec::new())
+        }
+        "ListSnapshots" => {
+            let ready_after = controller.ready_after;
+            let found = controller.snapshots.values_mut().filter(|shot| shot.id == id);
+            let entry = |shot: &mut Shot| {
+                shot.asked += 1;
+                messages::SnapshotEntry { snapshot: Some(shot.told(ready_after)) }
+            };
+            let entries = found.map(entry).collect();
+            Ok(messages::ListSnapshotsResponse { entries, next_token: String::new() }.encode_to_vec())
+        }
         _ => return None,
     })
+}
+
+fn shoot(controller: &mut Controller, call: &Call) -> Answer {
+    if call.path.is_empty() {
+        return controller.refuse(INVALID_ARGUMENT, "a snapshot without a name");
+    }
+    let Some(bytes) = controller.volume(&call.volume).map(|made| made.bytes) else {
+        return Err((NOT_FOUND, format!("{} is not there", call.volume)));
+    };
+    let made = Shot {
+        id: format!("shot-{}", call.path),
+        source: call.volume.clone(),
+        bytes,
+        parameters: call.context.clone(),
+        asked: 0,
+    };
+    let ready_after = controller.ready_after;
+    let shot = controller.snapshots.entry(call.path.clone()).or_insert(made);
+    shot.asked += 1;
+    if shot.source != call.volume {
+        return controller.refuse(ALREADY_EXISTS, "the same name of another volume");
+    }
+    let snapshot = Some(shot.told(ready_after));
+    Ok(messages::CreateSnapshotResponse { snapshot }.encode_to_vec())
 }
 
 fn create(controller: &mut Controller, message: &[u8]) -> Answer {

@@ -4,7 +4,8 @@
 mod controller;
 
 use bytes::Bytes;
-pub use controller::Controller;
+#[allow(unused_imports, reason = "tests of nodes take no snapshots")]
+pub use controller::{Controller, Shot};
 use coracle_storage::csi::messages as csi;
 use csi::NodeRpcType;
 use http_body_util::{BodyExt, StreamBody};
@@ -31,6 +32,10 @@ pub enum Behaviour {
     Lie,
     /// Never answers.
     Hang,
+    /// Is killed before it does anything.
+    Die,
+    /// Does its work, and is killed before it answers.
+    DoneAndDie,
 }
 
 /// A call that was made, with what it was about.
@@ -145,9 +150,14 @@ impl Driver {
         self.state.lock().unwrap().behaviours.insert(method.to_owned(), behaviour);
     }
 
-    /// All goes well again.
+    /// All goes well again. One that was killed is to be started, too.
     pub fn heal(&self) {
         self.state.lock().unwrap().behaviours.clear();
+    }
+
+    /// Whether it was killed.
+    pub fn is_dead(&self) -> bool {
+        self.servers.lock().unwrap().is_empty()
     }
 
     pub fn calls(&self, method: &str) -> Vec<Call> {
@@ -163,7 +173,7 @@ impl Driver {
 
     pub fn is_clean(&self) -> bool {
         let state = self.state.lock().unwrap();
-        state.staged.is_empty() && state.published.is_empty()
+        state.staged.is_empty() && state.published.is_empty() && state.controller.violations.is_empty()
     }
 
     /// Waits until the state is as wanted; what it was instead is said.
@@ -195,6 +205,17 @@ impl Driver {
                 self.note(&method, &message);
                 std::future::pending().await
             }
+            Some(Behaviour::Die) => {
+                self.note(&method, &message);
+                self.kill();
+                std::future::pending().await
+            }
+            Some(Behaviour::DoneAndDie) => {
+                let _ = self.answer(&method, &message, offers);
+                self.changed.send_replace(());
+                self.kill();
+                std::future::pending().await
+            }
             Some(Behaviour::Fail(code)) => {
                 self.note(&method, &message);
                 Err((code, "told to fail".to_owned()))
@@ -224,7 +245,7 @@ impl Driver {
         self.note(method, message);
         let call = call(method, message);
         let mut state = self.state.lock().unwrap();
-        if let Some(answer) = controller::identity(&state, method) {
+        if let Some(answer) = controller::identity(&mut state, method) {
             return answer;
         }
         match (method, call) {
@@ -257,7 +278,8 @@ impl Driver {
                 Ok(csi::NodeGetCapabilitiesResponse { capabilities }.encode_to_vec())
             }
             ("NodeExpandVolume", Some(call)) => {
-                Ok(csi::NodeExpandVolumeResponse { capacity_bytes: call.bytes }.encode_to_vec())
+                let capacity_bytes = state.controller.claimed_bytes.unwrap_or(call.bytes);
+                Ok(csi::NodeExpandVolumeResponse { capacity_bytes }.encode_to_vec())
             }
             ("NodeGetVolumeStats", Some(_)) => Ok(stats().encode_to_vec()),
             (_, Some(call)) => match controller::work(&mut state.controller, &call, message) {
@@ -275,13 +297,17 @@ impl Driver {
         let data = self.dir.join("volumes").join(&volume);
         fs::create_dir_all(&data).unwrap();
         let refused = |why: &str| Err((9, format!("{}: {why}", call.method)));
+        let stages = state.capabilities.contains(&NodeRpcType::StageUnstageVolume);
+        if !stages && matches!(call.method.as_str(), "NodeStageVolume" | "NodeUnstageVolume") {
+            state.controller.violations.push(format!("{} is not offered", call.method));
+            return Err((12, format!("{} is not implemented", call.method)));
+        }
         match call.method.as_str() {
             "NodeStageVolume" => {
                 assert!(Path::new(&path).is_dir(), "the kubelet makes the staging directory");
                 state.staged.insert(key);
             }
             "NodePublishVolume" => {
-                let stages = state.capabilities.contains(&NodeRpcType::StageUnstageVolume);
                 let ephemeral = call.context.get("csi.storage.k8s.io/ephemeral").is_some_and(|e| e == "true");
                 if stages && !ephemeral && !state.staged.iter().any(|(id, _)| *id == volume) {
                     return refused("not staged");

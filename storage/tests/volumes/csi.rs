@@ -163,6 +163,15 @@ async fn a_volume_that_grew_is_expanded_where_it_is_mounted() {
     assert_eq!(node.set_up(&pod).await.notes[0].reason, "VolumeResizeFailed");
     assert_eq!(*node.table.refused.lock().unwrap(), ["c"]);
     node.driver.heal();
+    node.driver.state.lock().unwrap().controller.claimed_bytes = Some(1 << 30);
+    let lied = node.set_up(&pod).await;
+    assert!(
+        lied.notes[0].message.contains("less than the 2147483648 that it was asked for"),
+        "{:?}",
+        lied.notes
+    );
+    assert!(node.table.expanded.lock().unwrap().is_empty());
+    node.driver.state.lock().unwrap().controller.claimed_bytes = None;
     let done = node.set_up(&pod).await;
     assert_eq!(done.notes[0].reason, "FileSystemResizeSuccessful");
     assert_eq!(*node.table.expanded.lock().unwrap(), ["c"]);

@@ -156,7 +156,13 @@ async fn a_set_up_that_failed_half_way_is_torn_down_and_can_be_tried_again() {
 async fn whatever_a_driver_does_at_a_call_the_volume_is_gone_in_the_end() {
     const INTERNAL: i32 = 13;
     let place = tempfile::tempdir().unwrap();
-    let ways = [Behaviour::Fail(INTERNAL), Behaviour::DoneButFailed(INTERNAL), Behaviour::Hang];
+    let ways = [
+        Behaviour::Fail(INTERNAL),
+        Behaviour::DoneButFailed(INTERNAL),
+        Behaviour::Hang,
+        Behaviour::Die,
+        Behaviour::DoneAndDie,
+    ];
     let all = kinds(place.path());
     for kind in all.iter().filter(|kind| !kind.calls.is_empty()) {
         for call in kind.calls {
@@ -169,9 +175,14 @@ async fn whatever_a_driver_does_at_a_call_the_volume_is_gone_in_the_end() {
                 let sets_up = matches!(*call, "NodeStageVolume" | "NodePublishVolume");
                 assert_eq!(up.is_err(), sets_up, "{what}: {up:?}");
                 let down = node.volumes.tear_down("u1").await;
-                assert_eq!(down.is_err(), *call == "NodeUnpublishVolume", "{what}: {down:?}");
+                // One that died while the volume was set up is dead still.
+                let unanswered = *call == "NodeUnpublishVolume" || sets_up && node.driver.is_dead();
+                assert_eq!(down.is_err(), unanswered, "{what}: {down:?}");
                 node.kill_kubelet();
                 node.driver.heal();
+                if node.driver.is_dead() {
+                    node.driver.serve(node.dir.path().join("csi.sock"));
+                }
                 node.volumes.tear_down("u1").await.unwrap();
                 let left: Vec<String> =
                     node.volumes.unstage_unused().await.iter().map(ToString::to_string).collect();
@@ -180,6 +191,28 @@ async fn whatever_a_driver_does_at_a_call_the_volume_is_gone_in_the_end() {
             }
         }
     }
+}
+
+/// One that was started anew and knows nothing any more, or that lied when it was asked.
+#[tokio::test]
+async fn a_driver_that_has_nothing_staged_is_asked_to_stage_again() {
+    let place = tempfile::tempdir().unwrap();
+    let kind = kinds(place.path()).into_iter().find(|kind| kind.name == "csi that stages").unwrap();
+    let node = node(&kind).await;
+    let (one, other) = (pod("u1", &kind.volume), pod("u2", &kind.volume));
+    node.driver.told("NodeStageVolume", Behaviour::Lie);
+    let refused = node.mount(&one).await.unwrap_err();
+    assert!(refused.contains("NodePublishVolume: not staged"), "{refused}");
+    node.driver.heal();
+    node.mount(&one).await.unwrap();
+    node.driver.state.lock().unwrap().staged.clear();
+    assert!(node.mount(&other).await.is_err());
+    node.mount(&other).await.unwrap();
+    assert_eq!(node.driver.calls("NodeStageVolume").len(), 3);
+    for uid in ["u1", "u2"] {
+        node.volumes.tear_down(uid).await.unwrap();
+    }
+    assert_gone(&node, kind.name);
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! What is declared comes back: pods deleted, nodes lost or refused, the server killed in the middle, controllers that disagree,
 //! clocks that jump. Against the real binary with simulated nodes; needs kubectl, and no root.
 
-mod address;
 mod autoscale;
 mod clock;
 mod disagree;
@@ -11,6 +10,7 @@ mod killed;
 mod nodes;
 mod pods;
 mod power;
+mod servers;
 mod storms;
 
 use coracle_tests::{Cluster, Shell};

@@ -10,6 +10,7 @@ pub fn steps(steps: &mut Steps<'_>) {
     steps.run("ready-to-the-end", ready_to_the_end);
     steps.run("replaced-file", replaced_file);
     steps.run("own-group", own_group);
+    steps.run("restart-all", restart_all);
 }
 
 fn env_files(shell: &Shell) {
@@ -119,4 +120,53 @@ fn own_group(shell: &Shell) {
     shell.says("kubectl exec grouped -- sh -c 'id -u; id -g'", "0\n2000");
     let mounts = "kubectl get pod grouped -o jsonpath='{.status.containerStatuses[0].volumeMounts[0].recursiveReadOnly}'";
     shell.says(mounts, "Disabled");
+}
+
+/// All containers start anew in their place when one of them asks for it by its exit, init containers too.
+fn restart_all(shell: &Shell) {
+    let common = format!(
+        r#"image: "{BUSYBOX}", imagePullPolicy: IfNotPresent, volumeMounts: [{{name: s, mountPath: /s}}]"#
+    );
+    let rules = "[{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]";
+    let asks = "until test -e /s/go; do sleep 0.1; done; code=$(cat /s/go); rm /s/go; exit $code";
+    shell.apply(&format!(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata: {{name: together}}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 0
+  volumes: [{{name: s, emptyDir: {{}}}}]
+  initContainers:
+  - {{name: first, command: [sh, -c, "echo round >>/s/rounds"], {common}}}
+  - {{name: beside, restartPolicy: Always, command: [sleep, "3600"], {common}}}
+  containers:
+  - {{name: source, restartPolicy: Never, restartPolicyRules: {rules}, command: [sh, -c, "{asks}"], {common}}}
+  - {{name: regular, command: [sleep, "3600"], {common}}}
+"#
+    ));
+    let status = |path: &str| format!("kubectl get pod together -o jsonpath='{{.status.{path}}}'");
+    let all = |path: &str| {
+        format!(
+            "echo $({}) $({})",
+            status(&format!("initContainerStatuses[*].{path}")),
+            status(&format!("containerStatuses[*].{path}"))
+        )
+    };
+    let restarting = status("conditions[?(@.type==\"AllContainersRestarting\")].status");
+    shell.ok("kubectl wait pod/together --for=condition=Ready --timeout=100s");
+    shell.says(&restarting, "False");
+    let before = shell.ok(&status("podIP"));
+    shell.ok("kubectl exec together -c regular -- sh -c 'echo 42 >/s/go.new; mv /s/go.new /s/go'");
+    shell.until(&all("restartCount"), "1 1 1 1");
+    shell.ok("kubectl wait pod/together --for=condition=Ready --timeout=100s");
+    shell.says(&status("podIP"), &before);
+    shell.says(&restarting, "False");
+    shell.says("kubectl exec together -c regular -- sh -c 'grep -c round /s/rounds'", "2");
+    shell.says(&all("lastState.terminated.exitCode"), "0 137 42 137");
+    // Another end is the container's own business.
+    shell.ok("kubectl exec together -c regular -- sh -c 'echo 3 >/s/go.new; mv /s/go.new /s/go'");
+    shell.until(&status("containerStatuses[?(@.name==\"source\")].state.terminated.exitCode"), "3");
+    shell.says(&all("restartCount"), "1 1 1 1");
 }

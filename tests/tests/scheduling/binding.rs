@@ -2,6 +2,7 @@
 
 use super::{pod, with_priorities};
 
+const DECLARED: &str = "kubectl get node sim-0 -o jsonpath='{.status.declaredFeatures[*]}'";
 const NOMINATED: &str = "kubectl get pod waiting -o jsonpath='{.status.nominatedNodeName}'";
 
 #[test]
@@ -33,6 +34,8 @@ fn a_pod_says_where_it_is_going_to_run_while_its_volume_is_made() {
 #[test]
 fn a_pod_waits_for_a_node_that_can_restart_all_of_its_containers() {
     let cluster = with_priorities();
+    cluster.until_that(DECLARED, |text| text.contains("RestartAllContainersOnContainerExits"));
+    cluster.ok("kubectl patch node sim-0 --subresource=status --type=merge -p '{\"status\":{\"declaredFeatures\":null}}'");
     cluster.apply(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: picky}\nspec:\n  restartPolicy: Never\n  containers:\n  \
          - name: app\n    image: nginx\n    restartPolicy: Never\n    restartPolicyRules:\n    \

@@ -36,12 +36,24 @@ fn has_ipvs() -> bool {
     std::path::Path::new("/proc/net/ip_vs").exists() || dry.is_ok_and(|status| status.success())
 }
 
+/// The node's, from the first refusal on.
+const CONDITION: &str = "kubectl get node sim-0 -o jsonpath='{range .status.conditions[?(@.type==\"ProxyConfigurationRefused\")]}{.status} {.reason} {.message}{end}'";
+
 const EVENTS: &str = "kubectl get events -n kube-system --field-selector involvedObject.name=kube-proxy -o jsonpath='{range .items[*]}{.type} {.reason} {.message}{\"\\n\"}{end}'";
 
 #[test]
 fn modes_are_switched_by_the_config_map() {
     in_a_network_of_its_own(|| {
-        let mut cluster = Cluster::start(&["--node-ip", "127.0.0.1", "--disable", "kubelet,dns,network"]);
+        let mut cluster = Cluster::start(&[
+            "--node-ip",
+            "127.0.0.1",
+            "--disable",
+            "kubelet,dns,network",
+            "--simulate-nodes",
+            "1",
+            "--node-name",
+            "sim-0",
+        ]);
         works_in(&cluster, "iptables");
         cluster.until("iptables-save -t nat | grep -c '^-A PREROUTING .*-j KUBE-SERVICES'", "1");
         configure(&cluster, "mode: nftables");
@@ -71,6 +83,9 @@ fn modes_are_switched_by_the_config_map() {
             cluster.until_that("curl -s http://127.0.0.1:10256/healthz", |said| {
                 said.contains("configurationRefused") && said.contains(word)
             });
+            cluster.until_that(CONDITION, |said| {
+                said.starts_with(&format!("True {reason} ")) && said.contains(word)
+            });
             works_in(&cluster, "nftables");
             assert_eq!(cluster.ok(&entry).trim(), "1", "{refused}");
         }
@@ -79,6 +94,7 @@ fn modes_are_switched_by_the_config_map() {
         cluster.until_that("curl -s http://127.0.0.1:10256/healthz", |said| {
             said.contains("lastUpdatedMillis") && !said.contains("configurationRefused")
         });
+        cluster.until_that(CONDITION, |said| said.starts_with("False ConfigurationInForce "));
         cluster.kill_and_restart();
         works_in(&cluster, "nftables");
         cluster.says(
@@ -91,8 +107,13 @@ fn modes_are_switched_by_the_config_map() {
             page.contains("kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"}")
                 && page.contains("kubeproxy_repairs_total 1")
         });
+        cluster.apply("{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: shut}, spec: {podSelector: {}}}");
         configure(&cluster, "mode: userspace");
         works_in(&cluster, "userspace");
+        let told = "kubectl get events --field-selector involvedObject.name=shut -o jsonpath='{.items[*].reason} {.items[*].message}'";
+        cluster.until_that(told, |said| {
+            said.starts_with("PolicyNotEnforced node sim-0: the proxy's mode userspace")
+        });
         cluster.until("nft list tables | grep -c 'table ip kube-proxy$' || true", "0");
         cluster.until(&format!("ip -o address show dev kube-user4 | grep -c ' {address}/32'"), "1");
         configure(&cluster, "mode: iptables");

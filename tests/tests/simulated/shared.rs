@@ -13,14 +13,14 @@ const SERVICES: &str = "/api/v1/namespaces/default/services";
 /// Each server makes so many.
 const EACH: usize = 60;
 
-struct Etcd {
+pub(super) struct Etcd {
     process: Child,
-    url: String,
+    pub url: String,
     _dir: TempDir,
 }
 
 impl Etcd {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let dir = tempfile::tempdir().expect("temporary directory");
         let [url, peer] = [free_port(), free_port()].map(|port| format!("http://127.0.0.1:{port}"));
         let process = Command::new("etcd")
@@ -37,7 +37,7 @@ impl Etcd {
     }
 
     /// Of a server that says to be at this address.
-    fn arguments<'a>(&'a self, ip: &'a str) -> [&'a str; 6] {
+    pub fn arguments<'a>(&'a self, ip: &'a str) -> [&'a str; 6] {
         ["--storage-backend", "etcd", "--etcd-servers", &self.url, "--node-ip", ip]
     }
 }

@@ -347,6 +347,7 @@ impl Call<'_> {
         let work = || expected.decode(self.headers.content_type(), &bytes, validation);
         let (object, warnings) = self.read(&bytes, work).await??;
         scope.warn(warnings);
+        scope.check_name(&object)?;
         let mut first = Some(object);
         // Few writes are tried twice, and only those are worth another look at the body.
         let mut sent = || match first.take() {

@@ -20,6 +20,7 @@ mod v2_parts;
 mod v2_protobuf;
 mod v2_protobuf_paths;
 mod v3;
+mod v3_protobuf;
 mod values;
 
 pub use merge::merge_v2;
@@ -39,7 +40,7 @@ enum What {
     V2(Form),
     Index,
     /// By its name in the index.
-    Document(String),
+    Document(String, Form),
 }
 
 /// A document that is there to be made.
@@ -79,7 +80,8 @@ impl Page {
                 return Made::Parts(Parts::of(&self.offer, *form), document);
             }
             What::Index => v3::index(&self.offer).to_string().into_bytes(),
-            What::Document(name) => v3::document(name, &self.offer).to_string().into_bytes(),
+            What::Document(name, Form::Json) => v3::document(name, &self.offer).to_string().into_bytes(),
+            What::Document(name, Form::Protobuf) => v3_protobuf::encode(&v3::document(name, &self.offer)),
         };
         let etag = self.etag.clone();
         Made::Whole(Document { content_type: self.content_type, body: body.into(), etag })
@@ -89,24 +91,30 @@ impl Page {
 /// What a GET of `/openapi/v2`, `/openapi/v3` and of the documents that the latter names is answered with; `None` for
 /// every other path and for groups and versions that this server does not serve.
 ///
-/// JSON, and v2 as protobuf, which kubectl asks for; other forms are 406.
+/// JSON, and documents as protobuf: kubectl asks for v2 so, client-go can ask for those of v3. Other forms are 406.
 pub fn find(path: &str, accept: &str, offer: &Arc<Documents>) -> Option<Result<Page, ApiError>> {
     let path = path.trim_end_matches('/');
     let tags = Tags::of(offer);
-    let protobuf = path == "/openapi/v2" && !accepts_json(accept) && v2_protobuf::accepted(accept);
-    let (what, tag) = match path {
-        "/openapi/v2" if protobuf => (What::V2(Form::Protobuf), format!("{}P", tags.v2)),
-        "/openapi/v2" => (What::V2(Form::Json), tags.v2.clone()),
-        "/openapi/v3" => (What::Index, tags.index.clone()),
+    let json = accepts_json(accept);
+    let (what, tag, protobuf) = match path {
+        "/openapi/v2" if !json && v2_protobuf::accepted(accept) => {
+            (What::V2(Form::Protobuf), format!("{}P", tags.v2), Some(v2_protobuf::CONTENT_TYPE))
+        }
+        "/openapi/v2" => (What::V2(Form::Json), tags.v2.clone(), None),
+        "/openapi/v3" => (What::Index, tags.index.clone(), None),
         _ => {
             let name = path.strip_prefix("/openapi/v3/")?;
-            (What::Document(name.to_owned()), tags.document(name)?.to_owned())
+            let protobuf = !json && v3_protobuf::accepted(accept);
+            let form = if protobuf { Form::Protobuf } else { Form::Json };
+            // Both forms have the tag that the index names.
+            let tag = tags.document(name)?.to_owned();
+            (What::Document(name.to_owned(), form), tag, protobuf.then_some(v3_protobuf::CONTENT_TYPE))
         }
     };
-    if !protobuf && !accepts_json(accept) {
+    if protobuf.is_none() && !json {
         return Some(Err(ApiError::not_acceptable(&["application/json"])));
     }
-    let content_type = if protobuf { v2_protobuf::CONTENT_TYPE } else { "application/json" };
+    let content_type = protobuf.unwrap_or("application/json");
     Some(Ok(Page { offer: offer.clone(), what, content_type, etag: format!("\"{tag}\"") }))
 }
 

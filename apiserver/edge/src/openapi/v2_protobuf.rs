@@ -77,7 +77,7 @@ pub(super) fn put_number(out: &mut Vec<u8>, tag: u64, value: &Value) {
     varint(out, number);
 }
 
-fn put_double(out: &mut Vec<u8>, tag: u64, value: &Value) {
+pub(super) fn put_double(out: &mut Vec<u8>, tag: u64, value: &Value) {
     varint(out, tag << 3 | 1);
     out.extend_from_slice(&value.as_f64().unwrap_or_default().to_le_bytes());
 }

@@ -4,7 +4,7 @@
 //! `compact_rev_key` unchanged since the last time writes it, and compacts.
 
 use super::Shared;
-use super::members::Kind;
+use super::members::{Kind, Members};
 use super::mirror::signed;
 use crate::{Revision, StoreError};
 use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp, TxnOpResponse};
@@ -48,15 +48,15 @@ async fn round(shared: &Shared, version: i64, at: Revision, now: Revision) -> Re
         return Ok(held.unwrap_or(0));
     }
     if at > Revision(0) {
-        compact(shared, at).await?;
+        compact(&shared.members, at).await?;
     }
     Ok(version + 1)
 }
 
 /// What somebody else compacted further is no error.
-pub(super) async fn compact(shared: &Shared, at: Revision) -> Result<(), StoreError> {
+pub(super) async fn compact(members: &Members, at: Revision) -> Result<(), StoreError> {
     let call = |client: Client| async move { client.kv_client().compact(signed(at), None).await };
-    match shared.members.call(Kind::Read, call).await {
+    match members.call(Kind::Read, call).await {
         Ok(_) | Err(StoreError::Compacted { .. }) => Ok(()),
         Err(error) => Err(error),
     }

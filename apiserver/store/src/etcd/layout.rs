@@ -43,6 +43,11 @@ impl Layout {
         format!("{}/coracle-mark", self.prefix)
     }
 
+    /// A key that stands while a state is moved here: until it goes, what is here is not whole.
+    pub fn moving(&self) -> String {
+        format!("{}/coracle-moving", self.prefix)
+    }
+
     pub fn path(&self, key: &str) -> String {
         let (resource, rest) = key.split_once('/').unwrap_or((key, ""));
         let rest = rest.strip_prefix('/').unwrap_or(rest);
@@ -152,7 +157,7 @@ mod tests {
         ] {
             assert_eq!(layout.key(path), None, "{path}");
         }
-        assert_eq!(layout.key(&layout.mark()), None);
+        assert_eq!((layout.key(&layout.mark()), layout.key(&layout.moving())), (None, None));
         assert_eq!(layout.range(), ("/registry/".into(), "/registry0".into()));
     }
 }

@@ -9,6 +9,7 @@
 //! ```
 //! Revisions are etcd's. Nobody else changes the key space, so what it shows is what etcd held at its revision.
 
+use super::layout::Layout;
 use super::members::{Kind, Members};
 use super::{Shared, form};
 use crate::keyspace::Absorbed;
@@ -50,7 +51,7 @@ pub(super) async fn revision(members: &Members, mark: &str) -> Result<i64, Store
 pub(super) async fn load(shared: &Shared) -> Result<(Revision, Vec<KeyValue>), StoreError> {
     let now = revision(&shared.members, &shared.layout.mark()).await?;
     let begin = oldest_available(shared, (now - PAST).max(0), now).await?;
-    let items = if begin == 0 { Vec::new() } else { list(shared, begin).await? };
+    let items = if begin == 0 { Vec::new() } else { list(&shared.members, &shared.layout, begin).await? };
     Ok((unsigned(begin), items))
 }
 
@@ -82,8 +83,8 @@ async fn is_available(shared: &Shared, at: i64) -> Result<bool, StoreError> {
 }
 
 /// Everything under the prefix as of one revision, page by page.
-async fn list(shared: &Shared, at: i64) -> Result<Vec<KeyValue>, StoreError> {
-    let (first, end) = shared.layout.range();
+pub(super) async fn list(members: &Members, layout: &Layout, at: i64) -> Result<Vec<KeyValue>, StoreError> {
+    let (first, end) = layout.range();
     let (mut items, mut start) = (Vec::new(), first.into_bytes());
     loop {
         let options = GetOptions::new().with_range(end.clone()).with_limit(PAGE).with_revision(at);
@@ -92,7 +93,7 @@ async fn list(shared: &Shared, at: i64) -> Result<Vec<KeyValue>, StoreError> {
             let mut kv = client.kv_client().max_decoding_message_size(LARGEST);
             async move { kv.get(start, Some(options)).await }
         };
-        let mut page = shared.members.call(Kind::Read, read).await?;
+        let mut page = members.call(Kind::Read, read).await?;
         let more = page.more();
         items.extend(page.take_kvs());
         match items.last().filter(|_| more) {
@@ -211,10 +212,10 @@ fn absorbed(shared: &Shared, kv: &KeyValue) -> Option<Absorbed> {
 }
 
 /// What a first list makes of the key space.
-pub(super) fn loaded(shared: &super::layout::Layout, items: &[KeyValue]) -> Vec<crate::KeyValue> {
+pub(super) fn loaded(layout: &Layout, items: &[KeyValue]) -> Vec<crate::KeyValue> {
     let object = |kv: &KeyValue| {
         Some(crate::KeyValue {
-            key: shared.key(std::str::from_utf8(kv.key()).ok()?)?,
+            key: layout.key(std::str::from_utf8(kv.key()).ok()?)?,
             value: form::from_etcd(kv.value()).into(),
             created: unsigned(kv.create_revision()),
             modified: unsigned(kv.mod_revision()),
@@ -226,7 +227,7 @@ pub(super) fn loaded(shared: &super::layout::Layout, items: &[KeyValue]) -> Vec<
 /// History has been compacted beyond what is known here: the difference is told, and older watches cannot resume.
 async fn relist(shared: &Shared) -> Result<(), StoreError> {
     let now = revision(&shared.members, &shared.layout.mark()).await?;
-    let items = list(shared, now).await?;
+    let items = list(&shared.members, &shared.layout, now).await?;
     let (present, known) = shared.space.present();
     let mut commits: BTreeMap<u64, Vec<Absorbed>> = BTreeMap::new();
     let mut there = HashSet::with_capacity(items.len());

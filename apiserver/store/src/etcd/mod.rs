@@ -13,6 +13,7 @@ mod layout;
 mod leases;
 mod members;
 mod mirror;
+pub mod moving;
 mod quorum;
 mod transaction;
 
@@ -98,6 +99,9 @@ impl EtcdStore {
             stop: CancellationToken::new(),
             layout,
         };
+        if moving::is_under_way(&shared.members, &shared.layout).await? {
+            return Err(StoreError::Unavailable(moving::MoveError::Unfinished.to_string()));
+        }
         let (begin, items) = mirror::load(&shared).await?;
         let items = mirror::loaded(&shared.layout, &items);
         let present = items.iter().map(|kv| (kv.key.clone(), Item::from(kv))).collect();
@@ -227,7 +231,7 @@ impl Store for EtcdStore {
 
     async fn compact(&self, at: Revision) -> Result<(), StoreError> {
         self.0.space.compact(at)?;
-        compactor::compact(&self.0, at).await
+        compactor::compact(&self.0.members, at).await
     }
 
     fn pack_history(&self, packer: &mut Packer) {

@@ -33,6 +33,11 @@ pub(super) async fn commit(shared: &Shared, txn: &Txn) -> Result<Revision, Store
     Ok(unsigned(revision))
 }
 
+/// Whether etcd takes it away after a time.
+pub(super) fn expires(key: &str) -> bool {
+    key.starts_with(EVENTS)
+}
+
 async fn request(shared: &Shared, txn: &Txn) -> Result<etcd_client::Txn, StoreError> {
     let compares: Vec<Compare> = txn.guards.iter().map(|guard| compare(shared, guard)).collect();
     let mut ops = Vec::with_capacity(txn.ops.len());
@@ -44,8 +49,7 @@ async fn request(shared: &Shared, txn: &Txn) -> Result<etcd_client::Txn, StoreEr
         ops.push(match op {
             Op::Delete { key } => TxnOp::delete(shared.layout.path(key), None),
             Op::Put { key, value } => {
-                let lease =
-                    if key.starts_with(EVENTS) { shared.leases.one(&shared.members).await? } else { 0 };
+                let lease = if expires(key) { shared.leases.one(&shared.members).await? } else { 0 };
                 let options = PutOptions::new().with_lease(lease);
                 TxnOp::put(shared.layout.path(key), form::to_etcd(key, value), Some(options))
             }

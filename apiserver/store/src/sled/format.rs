@@ -1,10 +1,9 @@
-//! Which layout a store's directory has. The file is written once, and read before anything else; a store of an earlier
-//! layout is copied before it is changed, so that an earlier version can have it back.
+//! Which layout a store's directory has. The file is written once, and read before anything else.
 
 use super::disk;
 use crate::StoreError;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const FILE: &str = "format";
 
@@ -16,14 +15,11 @@ pub(super) enum Format {
     /// A file is called `journal-<n>` only once its header is on the disk, and no journal is ever without a segment that
     /// has one.
     NamedWhenBegun,
+    /// The journal's segments mark where they end.
+    EndsMarked,
 }
 
-const NEWEST: u32 = 2;
-
-/// The layout of before is kept here, in the store's own directory, until somebody deletes it.
-const KEPT: &str = "before-format-";
-/// Of the moment, or made anew: who goes back does not need them.
-const NOT_KEPT: [&str; 2] = ["lock", "reserve"];
+const NEWEST: u32 = 3;
 
 impl Format {
     /// # Errors
@@ -34,38 +30,16 @@ impl Format {
             Ok(bytes) => String::from_utf8_lossy(&bytes).trim().to_owned(),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::First),
             // Its being there says enough.
-            Err(_) => return Ok(Self::NamedWhenBegun),
+            Err(_) => return Ok(Self::EndsMarked),
         };
         match said(&text) {
             Some(found) if found > NEWEST => Err(StoreError::Damaged(format!(
                 "{}: a later version of coracle made this store (format {found}, this one knows up to {NEWEST})",
                 path.display()
             ))),
-            _ => Ok(Self::NamedWhenBegun),
+            Some(2) => Ok(Self::NamedWhenBegun),
+            _ => Ok(Self::EndsMarked),
         }
-    }
-
-    /// Copies a store of an earlier layout, with all that is in it, and says where the copy is. The directory must be locked.
-    /// A copy that is whole is made once; what an interrupted one left is overwritten.
-    ///
-    /// # Errors
-    /// `Damaged` as [`of`](Self::of); `Io` where there is no room for it: nothing of the store has been changed then.
-    pub fn keep_earlier(dir: &Path) -> Result<Option<PathBuf>, StoreError> {
-        let kept = dir.join(format!("{KEPT}{NEWEST}"));
-        if Self::of(dir)? == Self::NamedWhenBegun || kept.exists() || !has_state(dir) {
-            return Ok(None);
-        }
-        let new = kept.with_extension("partial");
-        let copied = (|| {
-            if new.is_dir() {
-                std::fs::remove_dir_all(&new)?;
-            }
-            copy_tree(dir, &new)?;
-            std::fs::rename(&new, &kept)?;
-            disk::sync_dir(dir)
-        })();
-        copied.map_err(disk::at(&kept))?;
-        Ok(Some(kept))
     }
 
     /// Says that the directory has the newest layout from now on.
@@ -77,33 +51,6 @@ impl Format {
         }
         disk::replace(&path, |file| file.write_all(text.as_bytes()))
     }
-}
-
-/// Whether anything was ever written there.
-fn has_state(dir: &Path) -> bool {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.any(|name| name.starts_with(super::segment::PREFIX) || name == "sled" || name == "snapshot")
-}
-
-/// Plain files and directories, synced; copies of earlier layouts are left out.
-fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
-    std::fs::create_dir(to)?;
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with(KEPT) || NOT_KEPT.contains(&name.as_str()) {
-            continue;
-        }
-        let target = to.join(&name);
-        if entry.file_type()?.is_dir() {
-            copy_tree(&entry.path(), &target)?;
-        } else {
-            std::fs::copy(entry.path(), &target)?;
-            std::fs::File::open(&target)?.sync_all()?;
-        }
-    }
-    disk::sync_dir(to)
 }
 
 /// The number, which stands there twice: a flipped bit must not pass for a later version.

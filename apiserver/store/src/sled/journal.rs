@@ -1,7 +1,7 @@
 //! The journal's writing end: one write and one fdatasync a group, into files that were made beforehand.
 
 use super::disk;
-use super::record::{Batch, HEADER};
+use super::record::{self, Batch, END, HEADER};
 use super::segment::{self, Head, SIZE, SPARE, START};
 use crate::Revision;
 use std::collections::VecDeque;
@@ -187,7 +187,8 @@ impl Journal {
         };
         self.give_up();
         let (base, size) = (self.newest, file.metadata()?.len());
-        let head = Head { seq, base, reserved: self.reserved, previous_end: self.last_end, size };
+        let (reserved, previous_end) = (self.reserved, self.last_end);
+        let head = Head { seq, base, reserved, previous_end, size, marked: true };
         self.active = Some(Active { file, head, offset: START as u64, size, begun: false });
         Ok(())
     }
@@ -253,7 +254,8 @@ impl Active {
     /// Makes the header durable, on its own, and gives the file its name: a disk may keep a later block and forget this
     /// one, and records without a header mean nothing.
     fn begin(&mut self, dir: &Path) -> io::Result<()> {
-        self.file.write_all_at(&self.head.encode(), 0)?;
+        let mark = record::end_mark(self.head.seq, u32::try_from(START).map_err(io::Error::other)?);
+        self.file.write_all_at(&[&self.head.encode()[..], &mark].concat(), 0)?;
         self.file.sync_data()?;
         std::fs::rename(unnamed(dir, self.head.seq), segment::path(dir, self.head.seq))?;
         disk::sync_dir(dir)?;
@@ -262,10 +264,15 @@ impl Active {
     }
 
     fn write(&mut self, batch: &mut Batch) -> io::Result<()> {
+        let (len, end) = (batch.len(), self.offset + batch.len() as u64);
         batch.seal(self.head.seq, u32::try_from(self.offset).map_err(io::Error::other)?);
-        self.file.write_all_at(batch.bytes(), self.offset)?;
-        self.file.sync_data()?;
-        self.offset += batch.len() as u64;
+        if end + END as u64 <= self.size {
+            batch.mark_end(self.head.seq, u32::try_from(end).map_err(io::Error::other)?);
+        }
+        let written = self.file.write_all_at(batch.bytes(), self.offset).and_then(|()| self.file.sync_data());
+        batch.truncate(len);
+        written?;
+        self.offset = end;
         Ok(())
     }
 }
@@ -274,7 +281,7 @@ impl Active {
 /// anything but a clean stop it is written once more, because a sync that failed leaves pages that look clean.
 fn settle(file: &File, end: u64, closed: bool) -> io::Result<()> {
     if !closed {
-        let end = file.metadata()?.len().min(end);
+        let end = file.metadata()?.len().min(end + END as u64);
         let mut bytes = vec![0; usize::try_from(end).map_err(io::Error::other)?];
         match file.read_exact_at(&mut bytes, 0).and_then(|()| file.write_all_at(&bytes, 0)) {
             // Where blocks are not overwritten in place, a full disk has no room for it. What the disk cannot read is on

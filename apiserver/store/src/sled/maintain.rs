@@ -32,7 +32,7 @@ pub(super) struct Job {
     pub rebuild: bool,
     /// Bytes of journal since the last snapshot.
     pub journal_bytes: u64,
-    /// Write a snapshot whatever the journal's size.
+    /// Write a snapshot whatever the journal's size, and before anything else.
     pub renew: bool,
     pub snapshot_bytes: u64,
     pub tree_bytes: u64,
@@ -55,9 +55,10 @@ pub(super) struct Checkpointed {
 pub(super) fn run(job: Job) -> Checkpointed {
     let floor = job.history.floor().min(job.revision);
     let live_bytes = tree::live_bytes(&job.present);
-    let tree = match job.checkpoint(floor) {
-        Err(error) if error.is_full() && disk::free_reserve(&job.dir) => job.checkpoint(floor),
-        other => other,
+    // Damage may have left the tree as the only one that has everything, and the power may go while it is written to.
+    let (renewed, tree) = match job.renew.then(|| job.snapshot_in_any_room()) {
+        Some(Err(error)) => (None, Err(TreeError::Io(error))),
+        renewed => (renewed, job.checkpoint_in_any_room(floor)),
     };
     let mut tree_bytes = disk::dir_bytes(&job.dir.join(TREE));
     if tree.is_ok() && tree_bytes > job.tree_bytes.max(TREE_GROWTH * live_bytes) {
@@ -66,11 +67,8 @@ pub(super) fn run(job: Job) -> Checkpointed {
             Err(error) => tracing::warn!(%error, "sled has grown and cannot be rebuilt now"),
         }
     }
-    let due = job.renew || job.journal_bytes > job.snapshot_bytes.max(2 * live_bytes);
-    let snapshot = (due && tree.is_ok()).then(|| match job.snapshot() {
-        Err(error) if disk::is_full(&error) && disk::free_reserve(&job.dir) => job.snapshot(),
-        other => other,
-    });
+    let due = tree.is_ok() && job.journal_bytes > job.snapshot_bytes.max(2 * live_bytes);
+    let snapshot = renewed.or_else(|| due.then(|| job.snapshot_in_any_room()));
     if let Err(error) = disk::make_reserve(&job.dir) {
         tracing::warn!(%error, "cannot set disk space aside");
     }
@@ -79,6 +77,20 @@ pub(super) fn run(job: Job) -> Checkpointed {
 }
 
 impl Job {
+    fn checkpoint_in_any_room(&self, floor: Revision) -> Result<(), TreeError> {
+        match self.checkpoint(floor) {
+            Err(error) if error.is_full() && disk::free_reserve(&self.dir) => self.checkpoint(floor),
+            other => other,
+        }
+    }
+
+    fn snapshot_in_any_room(&self) -> io::Result<()> {
+        match self.snapshot() {
+            Err(error) if disk::is_full(&error) && disk::free_reserve(&self.dir) => self.snapshot(),
+            other => other,
+        }
+    }
+
     fn checkpoint(&self, floor: Revision) -> Result<(), TreeError> {
         // First the history, under the new checkpoint's name: whichever checkpoint a crash leaves finds its own.
         self.save_history(floor)?;
@@ -157,5 +169,46 @@ fn remove_dir(path: &Path) -> io::Result<()> {
     match std::fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(dir: &Path, revision: u64, renew: bool) -> Job {
+        let key: Arc<str> = "a./n/1".into();
+        let at = Revision(revision);
+        let item = Item { value: vec![b'x'; 100].into(), created: at, modified: at };
+        Job {
+            dir: dir.to_owned(),
+            present: Present::from_iter([(key.clone(), item)]),
+            revision: at,
+            handed: at,
+            dirty: HashSet::from([key]),
+            history: History::new(at),
+            rebuild: false,
+            journal_bytes: 0,
+            renew,
+            snapshot_bytes: u64::MAX,
+            tree_bytes: u64::MAX,
+        }
+    }
+
+    /// Where the journal is damaged, the tree may be all that there is.
+    #[test]
+    fn a_tree_that_covers_damage_is_left_alone_until_a_snapshot_does() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(run(job(dir.path(), 1, false)).tree.is_ok());
+        let in_the_way = disk::temporary(&dir.path().join(SNAPSHOT));
+        std::fs::create_dir(&in_the_way).unwrap();
+        let done = run(job(dir.path(), 2, true));
+        assert!(done.tree.is_err() && done.snapshot.is_none() && done.dirty.len() == 1);
+        assert_eq!(tree::load(&dir.path().join(TREE)).unwrap().revision, Revision(1));
+        std::fs::remove_dir(&in_the_way).unwrap();
+        let done = run(job(dir.path(), 2, true));
+        assert!(done.tree.is_ok() && done.snapshot.is_some_and(|snapshot| snapshot.is_ok()));
+        assert_eq!(recover::load_snapshot(dir.path()).unwrap().len(), 1);
+        assert_eq!(tree::load(&dir.path().join(TREE)).unwrap().revision, Revision(2));
     }
 }

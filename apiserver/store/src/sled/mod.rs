@@ -103,6 +103,8 @@ pub struct SledStore {
     shared: Arc<Shared>,
     committer: Arc<Mutex<Committer>>,
     thread: Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
+    /// Why nothing may be written, heartbeats neither; every commit holds it for reading.
+    frozen: tokio::sync::RwLock<Option<String>>,
 }
 
 impl SledStore {
@@ -114,9 +116,6 @@ impl SledStore {
         let dir = dir.as_ref();
         disk::create_dir(dir).map_err(disk::at(dir))?;
         let lock = disk::lock(dir)?;
-        if let Some(kept) = format::Format::keep_earlier(dir)? {
-            tracing::info!(copy = %kept.display(), "a store of an earlier version, copied before it gets the present layout");
-        }
         let reporter = Arc::new(report::Reporter::default());
         let mut recovered = recover::recover(dir, &reporter)?;
         if let Err(error) = disk::make_reserve(dir) {
@@ -149,7 +148,8 @@ impl SledStore {
                 result
             })
             .map_err(disk::at(dir))?;
-        Ok(Arc::new(Self { shared, committer, thread: Mutex::new(Some(thread)) }))
+        let thread = Mutex::new(Some(thread));
+        Ok(Arc::new(Self { shared, committer, thread, frozen: tokio::sync::RwLock::default() }))
     }
 
     /// Figures and incidents since the store was opened.
@@ -175,7 +175,13 @@ impl SledStore {
     /// The present, to be written somewhere while commits go on.
     pub fn picture(&self) -> Picture {
         let (present, revision) = self.shared.space.present();
-        Picture { present, revision }
+        Picture { present, revision, handed_out: revision }
+    }
+
+    /// From now on nothing is written, and writes are told why; `None` takes that back. What is under way is waited for, so
+    /// that a [`picture`](Self::picture) afterwards is the last.
+    pub async fn freeze(&self, why: Option<String>) {
+        *self.frozen.write().await = why;
     }
 
     fn stop(&self, checkpoint: bool) {
@@ -231,6 +237,10 @@ impl Store for SledStore {
     }
 
     async fn commit(&self, txn: Txn) -> Result<Revision, StoreError> {
+        let frozen = self.frozen.read().await;
+        if let Some(why) = &*frozen {
+            return Err(StoreError::ReadOnly(why.clone()));
+        }
         let (reply, mut outcome) = oneshot::channel();
         let Err(request) = direct::commit(&self.shared, &self.committer, (txn, reply)) else {
             return outcome.try_recv().unwrap_or(Err(StoreError::Closed));
@@ -263,7 +273,8 @@ impl Store for SledStore {
     }
 
     fn read_only(&self) -> Option<String> {
-        self.shared.read_only.lock().clone()
+        let frozen = self.frozen.try_read().ok().and_then(|why| why.clone());
+        frozen.or_else(|| self.shared.read_only.lock().clone())
     }
 
     async fn scrub(&self, mark: &str) -> Result<(), StoreError> {

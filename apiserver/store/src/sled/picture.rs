@@ -11,6 +11,8 @@ use std::path::Path;
 pub struct Picture {
     pub(super) present: Present,
     pub(super) revision: Revision,
+    /// No client has seen a later one.
+    pub(super) handed_out: Revision,
 }
 
 impl Picture {
@@ -19,12 +21,16 @@ impl Picture {
     /// # Errors
     /// `Io` if the directory cannot be read or a process has the store open; `Damaged` if acknowledged data is lost.
     pub fn of_stopped(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
-        let (present, revision) = repair::read(dir.as_ref())?;
-        Ok(Self { present, revision })
+        repair::read(dir.as_ref())
     }
 
     pub fn revision(&self) -> Revision {
         self.revision
+    }
+
+    /// The newest revision that any client may have seen: of a server that was killed also what its heartbeats may have used.
+    pub fn handed_out(&self) -> Revision {
+        self.handed_out
     }
 
     pub fn objects(&self) -> u64 {

@@ -4,6 +4,8 @@
 //! eight bytes. The checksum is seeded with the segment's number, so what an earlier use of a recycled segment left
 //! behind never passes for a record. The durable offset says up to where the segment was known to be on stable
 //! storage when the record was written: damage in front of it hit acknowledged data, damage behind it is a torn write.
+//! Behind the last record of a group stands a mark of the end, which the next group overwrites: where neither a record nor
+//! the mark is found, something was there.
 
 use crate::{Commit, Revision};
 use bytes::Bytes;
@@ -11,6 +13,9 @@ use std::sync::Arc;
 
 const MARK: u32 = 0x4a72_436f;
 pub(super) const HEADER: usize = 16;
+const END_MARK: u32 = 0xb51d_3c90;
+/// Bytes of the mark of the end.
+pub(super) const END: usize = 8;
 pub(super) const ALIGN: usize = 8;
 
 /// As earlier versions wrote them: without the newest commit before.
@@ -156,6 +161,25 @@ impl Batch {
             at += HEADER + len.next_multiple_of(ALIGN);
         }
     }
+
+    /// Adds the mark of the end to what is sealed, for the place that it gets; [`truncate`](Self::truncate) takes it away.
+    pub fn mark_end(&mut self, segment: u64, at: u32) {
+        self.bytes.extend_from_slice(&end_mark(segment, at));
+    }
+}
+
+/// What stands at `at` if the segment's acknowledged part ends there.
+pub(super) fn end_mark(segment: u64, at: u32) -> [u8; END] {
+    let mut mark = [0; END];
+    mark[..4].copy_from_slice(&END_MARK.to_le_bytes());
+    mark[4..].copy_from_slice(&seed(segment, at).to_le_bytes());
+    mark
+}
+
+/// Whether the mark of the end stands at `at`; `None` where there is no room for one.
+pub(super) fn is_end(segment: u64, bytes: &[u8], at: usize) -> Option<bool> {
+    let found = bytes.get(at..at.checked_add(END)?)?;
+    Some(found == end_mark(segment, u32::try_from(at).ok()?))
 }
 
 /// A record found in a segment.

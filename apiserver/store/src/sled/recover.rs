@@ -259,8 +259,10 @@ fn read_history(dir: &Path, checkpoint: Revision) -> Option<(Undo, Revision)> {
 }
 
 fn set_aside(dir: &Path, reporter: &Reporter, why: &str) -> Result<(), StoreError> {
-    let aside = dir.join(format!("{TREE_BAD}{}", super::replay::wall_millis() / 1000));
     let tree = dir.join(TREE);
+    // Another start may have taken the name of this second.
+    let names = (super::replay::wall_millis() / 1000..).map(|second| dir.join(format!("{TREE_BAD}{second}")));
+    let aside = names.into_iter().find(|name| !name.exists()).unwrap_or_else(|| dir.join(TREE_BAD));
     let text = format!("sled cannot be trusted ({why}); set aside as {} and rebuilt", aside.display());
     reporter.incident(IncidentKind::CheckpointDamaged, text);
     std::fs::rename(&tree, &aside).and_then(|()| disk::sync_dir(dir)).map_err(at(&tree))?;
@@ -350,7 +352,8 @@ impl Found<'_> {
         let last = used.map(|index| {
             let segment = &segments[index];
             let end = replayed.end.map_or(segment::START, |end| end.offset);
-            let lost = Head { seq: segment.seq, base: newest, reserved: revision, previous_end: 0, size: 0 };
+            let (seq, base) = (segment.seq, newest);
+            let lost = Head { seq, base, reserved: revision, previous_end: 0, size: 0, marked: false };
             (segment.head.unwrap_or(lost), end as u64, segment.size)
         });
         let unused = segments.iter().skip(used.map_or(0, |used| used + 1));

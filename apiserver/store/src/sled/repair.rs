@@ -3,6 +3,7 @@
 
 use super::dump::{self, Head};
 use super::format::Format;
+use super::picture::Picture;
 use super::recover::{self, SNAPSHOT, TREE};
 use super::replay::{Base, Loss, Replayed, replay};
 use super::segment::{self, Content, Segment, Step};
@@ -58,14 +59,15 @@ pub fn check(dir: impl AsRef<Path>) -> Result<Examination, StoreError> {
 }
 
 /// The state that a start would come to, with nothing changed.
-pub(super) fn read(dir: &Path) -> Result<(Present, Revision), StoreError> {
+pub(super) fn read(dir: &Path) -> Result<Picture, StoreError> {
     // The lock's file would be made where there is no store.
     std::fs::metadata(dir).map_err(disk::at(dir))?;
     let _lock = disk::lock(dir)?;
     let segments = segment::list(dir)?;
     let tree = TreeCopy::make(dir).map_err(disk::at(dir))?;
     let replayed = best(dir, &tree.path, &segments, Loss::Refused)?;
-    Ok((replayed.present, replayed.newest))
+    let handed_out = replayed.closed.unwrap_or(replayed.reserved).max(replayed.newest);
+    Ok(Picture { present: replayed.present, revision: replayed.newest, handed_out })
 }
 
 /// What a repair gave up and kept.
@@ -340,7 +342,7 @@ fn examine(segment: &Segment, next: Option<&Segment>, content: &Content) -> Resu
     };
     let (mut commits, mut holes) = (0u64, Vec::new());
     let end = followed.map(|next| usize::try_from(next.previous_end).unwrap_or(usize::MAX));
-    let end = segment::scan(segment.seq, bytes, end, |step| match step {
+    let end = segment::scan(segment.seq, bytes, end, head.marked, |step| match step {
         Step::Record(record) => commits += u64::from(record.revision().is_some()),
         Step::Hole(offset) => holes.push(offset),
     });

@@ -185,7 +185,7 @@ impl Replayed {
     fn headless(&mut self, segment: &Segment, content: &Content, followed: bool) -> Result<(), StoreError> {
         if segment.perhaps_unused && !followed && !segment::vouches_for_itself(segment.seq, &content.bytes) {
             let mut used = false;
-            let end = segment::scan(segment.seq, &content.bytes, None, |_| used = true);
+            let end = segment::scan(segment.seq, &content.bytes, None, false, |_| used = true);
             if used || end.tail != Tail::Clean {
                 let path = segment.path.display();
                 self.cut = Some(format!("the first group of {path}, whose header never reached the disk"));
@@ -219,7 +219,8 @@ impl Replayed {
 
     fn scan(&mut self, segment: &Segment, content: &Content, end: Option<usize>) -> Result<(), StoreError> {
         let mut result = Ok(());
-        let end = segment::scan(segment.seq, &content.bytes, end, |step| {
+        let marked = segment.head.is_some_and(|head| head.marked);
+        let end = segment::scan(segment.seq, &content.bytes, end, marked, |step| {
             if result.is_err() {
                 return;
             }
@@ -376,7 +377,7 @@ fn cut_off(segment: &Segment, end: End) -> Option<String> {
     let place = format!("{} from offset {}", segment.path.display(), end.offset);
     match end.tail {
         Tail::Clean => None,
-        Tail::Broken => Some(format!("a record that is not whole, in {place}")),
+        Tail::Broken => Some(format!("a record that is not whole, or the mark of the end, in {place}")),
         Tail::Torn { records, newest } => {
             let upto = newest
                 .map_or_else(String::new, |newest| format!(" with commits up to revision {}", newest.0));

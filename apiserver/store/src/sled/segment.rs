@@ -17,7 +17,9 @@ pub(super) const BLOCK: u64 = 4096;
 pub(super) const START: usize = 64;
 /// As earlier versions wrote it: the header did not say how long the segment is.
 const OLD_MAGIC: &[u8; 8] = b"COROJRN1";
-const MAGIC: &[u8; 8] = b"COROJRN2";
+/// As earlier versions wrote it: nothing marked the end.
+const UNMARKED_MAGIC: &[u8; 8] = b"COROJRN2";
+const MAGIC: &[u8; 8] = b"COROJRN3";
 pub(super) const PREFIX: &str = "journal-";
 pub(super) const SPARE: &str = "spare-";
 
@@ -33,11 +35,13 @@ pub(super) struct Head {
     pub previous_end: u64,
     /// Bytes of the file; 0 where an earlier version made it.
     pub size: u64,
+    /// Behind the last record stands the mark of the end, from the header on; not where an earlier version made the segment.
+    pub marked: bool,
 }
 
 impl Head {
     pub fn encode(&self) -> [u8; START] {
-        let mut bytes = MAGIC.to_vec();
+        let mut bytes = if self.marked { MAGIC } else { UNMARKED_MAGIC }.to_vec();
         for field in [self.seq, self.base.0, self.reserved.0, self.previous_end, self.size] {
             bytes.extend_from_slice(&field.to_le_bytes());
         }
@@ -54,13 +58,15 @@ impl Head {
         if Input(crc).u32()? != crc32c::crc32c(fields) {
             return None;
         }
-        let mut input = Input(fields.strip_prefix(MAGIC).or_else(|| fields.strip_prefix(OLD_MAGIC))?);
+        let known = [MAGIC, UNMARKED_MAGIC, OLD_MAGIC];
+        let mut input = Input(known.iter().find_map(|magic| fields.strip_prefix(*magic))?);
         let head = Self {
             seq: input.u64()?,
             base: Revision(input.u64()?),
             reserved: Revision(input.u64()?),
             previous_end: input.u64()?,
             size: input.u64().unwrap_or(0),
+            marked: bytes.starts_with(MAGIC),
         };
         (head.seq == seq).then_some(head)
     }
@@ -184,7 +190,7 @@ pub(super) struct End {
 pub(super) enum Tail {
     /// Nothing of this use of the segment.
     Clean,
-    /// The beginning of a record that is not whole.
+    /// The beginning of a record that is not whole, or neither a record nor the mark of the end.
     Broken,
     /// Intact records of a torn group, the newest commit of which is `newest`; writing on in front of them could bring
     /// them back.
@@ -192,8 +198,14 @@ pub(super) enum Tail {
 }
 
 /// Goes through the records of a segment. `end` is where its acknowledged part ends, if the next segment tells;
-/// without it everything that no later record vouches for is a torn tail, and cut off.
-pub(super) fn scan(seq: u64, bytes: &[u8], end: Option<usize>, mut each: impl FnMut(Step)) -> End {
+/// without it everything that no later record vouches for is a torn tail, and cut off. `marked` as in [`Head`].
+pub(super) fn scan(
+    seq: u64,
+    bytes: &[u8],
+    end: Option<usize>,
+    marked: bool,
+    mut each: impl FnMut(Step),
+) -> End {
     let bytes = &bytes[..end.unwrap_or(bytes.len()).min(bytes.len())];
     let mut at = START;
     loop {
@@ -207,7 +219,7 @@ pub(super) fn scan(seq: u64, bytes: &[u8], end: Option<usize>, mut each: impl Fn
         }
         let beyond = Beyond { seq, bytes, at };
         if end.is_none() && !beyond.clone().any(|(_, found)| found.durable > at) {
-            return End { offset: at, tail: tail(seq, bytes, at, beyond) };
+            return End { offset: at, tail: tail(seq, bytes, at, marked, beyond) };
         }
         each(Step::Hole(at));
         match beyond.map(|(offset, _)| offset).next() {
@@ -217,10 +229,11 @@ pub(super) fn scan(seq: u64, bytes: &[u8], end: Option<usize>, mut each: impl Fn
     }
 }
 
-fn tail(seq: u64, bytes: &[u8], at: usize, beyond: Beyond<'_>) -> Tail {
+fn tail(seq: u64, bytes: &[u8], at: usize, marked: bool, beyond: Beyond<'_>) -> Tail {
     let (records, newest) = beyond
         .fold((0, None), |(records, newest), (_, found)| (records + 1, newest.max(found.record.revision())));
     match records {
+        0 if marked && record::is_end(seq, bytes, at) == Some(false) => Tail::Broken,
         0 if record::is_broken(seq, bytes, at) => Tail::Broken,
         0 => Tail::Clean,
         _ => Tail::Torn { records, newest },

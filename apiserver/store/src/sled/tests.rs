@@ -48,7 +48,7 @@ fn written(groups: &[Changes]) -> (Vec<u8>, Vec<usize>) {
 /// Revisions in the order they are found, 0 for a hole, and where the scan ended.
 fn found(seq: u64, bytes: &[u8], end: Option<usize>) -> (Vec<u64>, usize) {
     let mut steps = Vec::new();
-    let end = segment::scan(seq, bytes, end, |step| match step {
+    let end = segment::scan(seq, bytes, end, false, |step| match step {
         Step::Hole(_) => steps.push(0),
         Step::Record(record) => steps.extend(record.revision().map(|revision| revision.0)),
     });
@@ -60,7 +60,7 @@ proptest! {
     fn what_was_written_is_read(groups in groups()) {
         let (bytes, ends) = written(&groups);
         let mut read = Vec::new();
-        segment::scan(SEGMENT, &bytes, None, |step| {
+        segment::scan(SEGMENT, &bytes, None, false, |step| {
             if let Step::Record(record) = step
                 && let Body::Commit { ops, .. } = record.body
             {
@@ -153,6 +153,7 @@ fn headless(groups: &[Batch]) -> tempfile::TempDir {
         reserved: Revision(0),
         previous_end: 0,
         size: segment::SIZE,
+        marked: true,
     };
     let mut bytes = head.encode().to_vec();
     groups.iter().for_each(|group| bytes.extend_from_slice(group.bytes()));
@@ -200,22 +201,12 @@ fn a_named_segment_without_a_header_is_damaged() {
 #[test]
 fn a_store_of_a_later_version_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("format"), "3 3\n").unwrap();
+    std::fs::write(dir.path().join("format"), "4 4\n").unwrap();
     let error = SledStore::open(dir.path(), Options::default()).err().expect("it is too new").to_string();
     assert!(error.contains("a later version"), "{error}");
-    std::fs::write(dir.path().join("format"), "3 2\n").unwrap();
+    std::fs::write(dir.path().join("format"), "4 3\n").unwrap();
     SledStore::open(dir.path(), Options::default()).expect("damage is no later version");
-    assert_eq!(std::fs::read_to_string(dir.path().join("format")).unwrap(), "2 2\n");
-}
-
-#[test]
-fn a_copy_that_finds_no_room_changes_nothing() {
-    let dir = headless(&[group(1, 5, START)]);
-    // What stands in the way is no directory that could be cleared away.
-    std::fs::write(dir.path().join("before-format-2.partial"), "").unwrap();
-    let error = SledStore::open(dir.path(), Options::default()).err().expect("no copy").to_string();
-    assert!(error.contains("before-format-2"), "{error}");
-    assert_eq!(Format::of(dir.path()).unwrap(), Format::First);
+    assert_eq!(std::fs::read_to_string(dir.path().join("format")).unwrap(), "3 3\n");
 }
 
 /// A record as versions before the newest layout wrote it.
@@ -257,7 +248,6 @@ async fn a_store_of_the_first_layout_opens_and_gets_the_newest() {
     bytes.extend(old_record(3, &0_u64.to_le_bytes(), bytes.len()));
     bytes.extend(old_record(4, &7_u64.to_le_bytes(), bytes.len()));
     bytes.resize(usize::try_from(segment::SIZE).unwrap(), 0);
-    let before = bytes.clone();
     std::fs::write(segment::path(dir.path(), 1), bytes).unwrap();
     std::fs::write(segment::path(dir.path(), 2), []).unwrap();
 
@@ -267,10 +257,7 @@ async fn a_store_of_the_first_layout_opens_and_gets_the_newest() {
     let keys: Vec<Arc<str>> = store.shared.space.present().0.keys().cloned().collect();
     assert_eq!(keys, ["a./n/1", "a./n/2", "a./n/3"].map(Arc::from));
     assert!(!segment::path(dir.path(), 2).exists(), "a name without a header means damage from here on");
-    assert_eq!(Format::of(dir.path()).unwrap(), Format::NamedWhenBegun);
-    let kept = dir.path().join("before-format-2");
-    assert_eq!(std::fs::read(segment::path(&kept, 1)).unwrap(), before, "as the earlier version had it");
-    assert!(segment::path(&kept, 2).exists() && !kept.join("lock").exists());
+    assert_eq!(Format::of(dir.path()).unwrap(), Format::EndsMarked);
     store.commit(crate::suite::txn(vec![crate::suite::put("a./n/4", "new")])).await.unwrap();
     drop(store);
     let store = SledStore::open(dir.path(), Options::default()).unwrap();

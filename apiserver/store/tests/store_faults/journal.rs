@@ -20,11 +20,53 @@ async fn a_torn_tail_is_cut() {
         if value(&*store, "a./n/0049").await.is_some() {
             panic!("a damaged record was taken, at {at} of {start}..{end}");
         }
+        let incidents = store.report().incidents;
+        let told = incidents.iter().any(|incident| incident.kind == IncidentKind::TailCut);
+        assert!(told, "in silence, at {at} of {start}..{end}: {incidents:?}");
         intact(&store, 49).await;
         store.commit(txn(vec![put("a./n/0049", bytes_of(1049))])).await.unwrap();
         drop(store);
         intact(&open(dir.path()).unwrap(), 50).await;
     }
+}
+
+/// Whatever of the last record is left, its loss is told: also where nothing looks like a record any more.
+#[tokio::test]
+async fn nothing_goes_from_the_end_in_silence() {
+    let (pristine, _dir) = written(50, Options::default()).await;
+    let whole = std::fs::read(segment(pristine.path())).unwrap();
+    let (start, end) = record_of(&whole, "a./n/0049");
+    type Damage = fn(&mut [u8]);
+    let damages: [Damage; 4] = [
+        |record| record[3] ^= 0x20,
+        |record| record.fill(0),
+        |record| record.fill(0xa5),
+        |record| record[..16].copy_from_slice(&[7; 16]),
+    ];
+    for (number, damage) in damages.into_iter().enumerate() {
+        let dir = TempDir::new().unwrap();
+        let mut bytes = whole.clone();
+        damage(&mut bytes[start..end]);
+        std::fs::write(segment(dir.path()), bytes).unwrap();
+        let store = open(dir.path()).unwrap();
+        intact(&store, 49).await;
+        let incidents = store.report().incidents;
+        assert_eq!(incidents.len(), 1, "{number}: {incidents:?}");
+        assert_eq!(incidents[0].kind, IncidentKind::TailCut, "{number}");
+    }
+    let dir = TempDir::new().unwrap();
+    std::fs::write(segment(dir.path()), whole).unwrap();
+    assert!(open(dir.path()).unwrap().report().incidents.is_empty(), "nothing was damaged");
+}
+
+/// A segment that was begun and holds nothing yet, and one whose only group is gone, are two things.
+#[tokio::test]
+async fn an_only_group_does_not_go_in_silence() {
+    let (pristine, _dir) = written(1, Options::default()).await;
+    edit(&segment(pristine.path()), |bytes| bytes[64..4096].fill(0));
+    let incidents = open(pristine.path()).unwrap().report().incidents;
+    assert_eq!(incidents.len(), 1, "{incidents:?}");
+    assert_eq!(incidents[0].kind, IncidentKind::TailCut);
 }
 
 /// What was cut off the end is said, and its revisions are never used again.

@@ -39,6 +39,21 @@ async fn a_damaged_tree_is_set_aside_and_rebuilt() {
     assert!(noticed >= 2, "damage was noticed {noticed} times");
 }
 
+#[tokio::test]
+async fn one_tree_after_another_is_set_aside() {
+    let dir = checkpointed().await;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    for second in now..now + 30 {
+        let taken = dir.path().join(format!("sled.bad-{second}"));
+        std::fs::create_dir(&taken).unwrap();
+        std::fs::write(taken.join("db"), "an earlier one").unwrap();
+    }
+    edit(&dir.path().join("sled/db"), |bytes| bytes.fill(0));
+    let store = open(dir.path()).unwrap();
+    assert_eq!(store.report().incidents[0].kind, IncidentKind::CheckpointDamaged);
+    intact(&store, 110).await;
+}
+
 /// sled's threads hold its lock for as long as a slow disk takes to sync a file that they made shorter.
 #[tokio::test]
 async fn a_tree_that_is_still_locked_is_waited_for() {

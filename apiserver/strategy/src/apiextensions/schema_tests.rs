@@ -263,7 +263,7 @@ fn defaults_must_be_what_their_schema_asks_for() {
         ),
         (
             json!({ "type": "integer", "minimum": 3, "default": 2 }),
-            "p.default: Invalid value: 2: p.default in body should be greater than or equal to 3",
+            "p.default: Invalid value: 2:  in body should be greater than or equal to 3",
         ),
         (
             json!({ "type": "integer", "default": 2, "x-kubernetes-validations": [{ "rule": "self > 5" }] }),

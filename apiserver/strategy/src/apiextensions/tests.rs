@@ -65,7 +65,7 @@ fn mistakes() {
             json!({ "type": "string", "default": 1 }),
             format!(
                 "{at_schema}.properties[spec].properties[size].default: Invalid value: \"integer\": \
-                 {at_schema}.properties[spec].properties[size].default in body must be of type string: \"integer\""
+                 \u{20}in body must be of type string: \"integer\""
             ),
         ),
     ] {

@@ -69,17 +69,21 @@ impl CreateStrategy for Jobs {
         set(object, "status", json!({}));
         if !bool_at(object, "spec.manualSelector") {
             generate_selector(object);
-            labels_of_template(object);
         }
     }
 
-    /// A Job without labels of its own has all those of its template, the generated ones too.
+    /// A Job that has its template's labels has all those of its template, the generated ones too.
     fn complete_labels(&self, object: &mut Object, sent: &Value) {
-        let labels = at(object, "spec.template.metadata.labels").clone();
-        let none = sent.as_object().is_none_or(serde_json::Map::is_empty);
-        if let Some(metadata) = object_at(object, "metadata").filter(|_| none && labels.is_object()) {
-            set(metadata, "labels", labels);
+        let sent = sent.as_object().is_some_and(|labels| !labels.is_empty());
+        if !sent && entries_at(object, "metadata.labels").next().is_some() {
+            let labels = at(object, "spec.template.metadata.labels").clone();
+            object["metadata"]["labels"] = labels;
         }
+    }
+
+    /// Where the template had none, the generated ones are the Job's own when nobody judges them any more.
+    fn complete_judged(&self, object: &mut Object) {
+        labels_of_template(object);
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {

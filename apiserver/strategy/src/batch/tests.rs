@@ -53,6 +53,11 @@ fn a_job_without_labels_has_all_those_of_its_template() {
         Jobs.complete_labels(&mut object, &sent);
         assert_eq!(object["metadata"]["labels"].as_object().unwrap().len(), count, "{sent}");
     }
+    let mut object = job(&json!({}));
+    Jobs.complete_labels(&mut object, &Value::Null);
+    assert_eq!(object["metadata"]["labels"], Value::Null, "labels that are judged");
+    Jobs.complete_judged(&mut object);
+    assert_eq!(object["metadata"]["labels"].as_object().unwrap().len(), 4);
 }
 
 #[test]

@@ -57,7 +57,14 @@ pub fn source(holder: &mut Value) {
     }
 }
 
+/// Sources of projected volumes whose gates are off (ClusterTrustBundleProjection, PodCertificateRequest). As upstream's, such
+/// a source is dropped and an empty one is left in its place, which shows nothing.
+const GATED: [&str; 2] = ["clusterTrustBundle", "podCertificate"];
+
 fn projection(source: &mut Value) {
+    for gated in GATED {
+        remove(source, gated);
+    }
     each_mut(source, "downwardAPI.items").for_each(field_ref);
     if let Some(token) = at_mut(source, "serviceAccountToken") {
         default(token, "expirationSeconds", TOKEN_SECONDS);
@@ -73,6 +80,16 @@ fn field_ref(item: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn projected_sources_of_gates_that_are_off_are_dropped() {
+        let secret = json!({ "secret": { "name": "s" } });
+        let mut given = json!({ "name": "v", "projected": { "sources": [secret,
+            { "clusterTrustBundle": { "name": "n", "path": "p" } },
+            { "podCertificate": { "signerName": "s/n", "keyType": "ED25519", "keyPath": "k" } }] } });
+        volume(&mut given);
+        assert_eq!(given["projected"]["sources"], json!([secret, {}, {}]));
+    }
 
     #[test]
     fn every_source_gets_its_own_defaults() {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use coracle_store::{Guard, Op};
 use rand::Rng;
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// `--service-node-port-range`, upstream's default.
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
@@ -21,7 +21,7 @@ const IP_ADDRESSES: &str = "ipaddresses.networking.k8s.io";
 /// What a Service holds.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Holding {
-    ips: BTreeSet<Ipv4Addr>,
+    ips: BTreeSet<IpAddr>,
     ports: BTreeSet<i64>,
 }
 
@@ -92,7 +92,7 @@ fn difference(service: &Object, before: &Holding, after: &Holding, env: &Env) ->
     result
 }
 
-fn ip_key(ip: Ipv4Addr) -> String {
+fn ip_key(ip: IpAddr) -> String {
     format!("{IP_ADDRESSES}//{ip}")
 }
 
@@ -100,7 +100,7 @@ fn port_key(port: i64) -> String {
     format!("nodeports.coracle.internal//{port}")
 }
 
-fn owns(service: &Object, ip: Ipv4Addr, env: &Env) -> bool {
+fn owns(service: &Object, ip: IpAddr, env: &Env) -> bool {
     env.read.get(IP_ADDRESSES, "", &ip.to_string()).is_some_and(|address| {
         let parent = &address["spec"]["parentRef"];
         (str_at(parent, "namespace"), str_at(parent, "name")) == (namespace(service), name(service))
@@ -108,11 +108,11 @@ fn owns(service: &Object, ip: Ipv4Addr, env: &Env) -> bool {
 }
 
 /// The stored form, whose key order the store's readers rely on.
-fn ip_address(ip: Ipv4Addr, service: &Object, env: &Env) -> Bytes {
+fn ip_address(ip: IpAddr, service: &Object, env: &Env) -> Bytes {
     let metadata = json!({
         "name": ip.to_string(), "uid": uuid::Uuid::new_v4().to_string(),
         "creationTimestamp": env.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        "labels": { "ipaddress.kubernetes.io/ip-family": "IPv4",
+        "labels": { "ipaddress.kubernetes.io/ip-family": families::of(&ip.to_string()),
             "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io" },
     });
     let parent = json!({ "resource": "services", "namespace": namespace(service), "name": name(service) });
@@ -133,47 +133,67 @@ fn fill(service: &mut Object, before: &Holding, env: &Env, errors: &mut Errors) 
     Ok(())
 }
 
+/// One address of each of the Service's families: what it names, and else any that is free.
 fn cluster_ip(
     service: &mut Object,
     before: &Holding,
     env: &Env,
     errors: &mut Errors,
 ) -> Result<(), ApiError> {
-    let path = Path::root("spec").field("clusterIPs");
-    let ranges = Ranges::of(env.read);
-    let own = (namespace(service).to_owned(), name(service).to_owned());
-    // Somebody may have deleted the IPAddress of a Service: until it is made again, only the Service itself tells.
-    let held = |ip: &str| {
-        let holders = env.read.list_where("services.", "", "spec.clusterIP", ip);
-        holders.iter().any(|other| (namespace(other), name(other)) != (own.0.as_str(), own.1.as_str()))
-    };
-    let taken = |ip: Ipv4Addr| {
-        let ip = ip.to_string();
-        env.read.get(IP_ADDRESSES, "", &ip).is_some() || held(&ip)
-    };
-    let asked: Vec<String> = strings_at(service, "spec.clusterIPs").map(str::to_owned).collect();
-    for text in &asked {
-        let why = match text.parse::<Ipv4Addr>() {
-            Ok(ip) if before.ips.contains(&ip) => continue,
-            Ok(ip) if ranges.hold(ip) && !taken(ip) => continue,
-            Ok(ip) if ranges.hold(ip) => "provided IP is already allocated".to_owned(),
-            _ => format!(
-                "the provided IP ({text}) is not in the valid range. The range of valid IPs is {}",
-                ranges.first()
-            ),
-        };
-        errors.invalid(&path, asked.clone(), &format!("failed to allocate IP {text}: {why}"));
+    let mut ips: Vec<String> = strings_at(service, "spec.clusterIPs").map(str::to_owned).collect();
+    let families: Vec<String> = strings_at(service, "spec.ipFamilies").map(str::to_owned).collect();
+    for (i, family) in families.iter().enumerate() {
+        let ranges = Ranges::of(env.read, family);
+        match ips.get(i) {
+            Some(text) => {
+                if let Err(why) = chosen(text, service, before, &ranges, env) {
+                    let path = Path::root("spec").field("clusterIPs");
+                    errors.invalid(&path, ips.clone(), &format!("failed to allocate IP {text}: {why}"));
+                    return Ok(());
+                }
+            }
+            None => {
+                let ip = ranges.free(|ip| is_reserved(ip, service, env));
+                let full = || ApiError::internal("failed to allocate a serviceIP: range is full");
+                ips.push(ip.ok_or_else(full)?.to_string());
+            }
+        }
     }
-    if !asked.is_empty() {
-        return Ok(());
-    }
-    let ip = ranges.free(taken);
-    let ip = ip.ok_or_else(|| ApiError::internal("failed to allocate a serviceIP: range is full"))?;
-    if let Some(spec) = at_mut(service, "spec") {
-        set(spec, "clusterIP", ip.to_string());
-        set(spec, "clusterIPs", json!([ip.to_string()]));
+    if let (Some(spec), Some(first)) = (at_mut(service, "spec"), ips.first()) {
+        set(spec, "clusterIP", first.clone());
+        set(spec, "clusterIPs", ips);
     }
     Ok(())
+}
+
+/// Whether the Service may have an address that it names.
+fn chosen(text: &str, service: &Object, before: &Holding, ranges: &Ranges, env: &Env) -> Result<(), String> {
+    match text.parse::<IpAddr>() {
+        Ok(ip) if before.ips.contains(&ip) => Ok(()),
+        Ok(ip) if ranges.hold(ip) => {
+            // Second addresses stand in no index.
+            let taken = is_reserved(ip, service, env)
+                || env.read.list("services.", "").iter().any(|other| {
+                    !is_same(other, service) && needs_cluster_ip(other) && holding(other).ips.contains(&ip)
+                });
+            if taken { Err("provided IP is already allocated".to_owned()) } else { Ok(()) }
+        }
+        _ => Err(format!(
+            "the provided IP ({text}) is not in the valid range. The range of valid IPs is {}",
+            ranges.first()
+        )),
+    }
+}
+
+fn is_same(a: &Object, b: &Object) -> bool {
+    (namespace(a), name(a)) == (namespace(b), name(b))
+}
+
+/// By its IPAddress. Somebody may have deleted that: until it is made again, only the Service itself tells.
+fn is_reserved(ip: IpAddr, service: &Object, env: &Env) -> bool {
+    let ip = ip.to_string();
+    env.read.get(IP_ADDRESSES, "", &ip).is_some()
+        || env.read.list_where("services.", "", "spec.clusterIP", &ip).iter().any(|s| !is_same(s, service))
 }
 
 fn node_ports(service: &mut Object, before: &Holding, env: &Env, errors: &mut Errors) {

@@ -47,31 +47,6 @@ pub fn cluster_ips(object: &mut Object) {
     }
 }
 
-/// The cluster is single-stack IPv4. Headless Services without a selector may name endpoints of either family.
-pub fn families(object: &mut Object) {
-    if !needs_cluster_ip(object) {
-        return;
-    }
-    let selectorless = is_headless(object) && entries_at(object, "spec.selector").next().is_none();
-    let Some(spec) = at_mut(object, "spec") else { return };
-    default_str(spec, "ipFamilyPolicy", if selectorless { "RequireDualStack" } else { "SingleStack" });
-    if list_at(spec, "ipFamilies").is_empty() {
-        let first = match str_at(spec, "clusterIP").parse() {
-            Ok(std::net::IpAddr::V6(_)) => "IPv6",
-            _ => "IPv4",
-        };
-        set(spec, "ipFamilies", json!([first]));
-    }
-    let only = strings_at(spec, "ipFamilies").next().unwrap_or_default().to_owned();
-    if selectorless
-        && str_at(spec, "ipFamilyPolicy") != "SingleStack"
-        && list_at(spec, "ipFamilies").len() == 1
-    {
-        let other = if only == "IPv6" { "IPv4" } else { "IPv6" };
-        set(spec, "ipFamilies", json!([only, other]));
-    }
-}
-
 /// An update that leaves out what was allocated keeps it.
 pub fn keep_allocated(new: &mut Object, old: &Object) {
     if needs_cluster_ip(new) && needs_cluster_ip(old) {
@@ -82,11 +57,6 @@ pub fn keep_allocated(new: &mut Object, old: &Object) {
         }
         if list_at(spec, "clusterIPs").is_empty() && spec["clusterIP"] == old["spec"]["clusterIP"] {
             copy_field(spec, &old["spec"], "clusterIPs");
-        }
-        for field in ["ipFamilies", "ipFamilyPolicy"] {
-            if !has(spec, field) || at(spec, field) == &json!([]) {
-                copy_field(spec, &old["spec"], field);
-            }
         }
     }
     if needs_node_ports(new) && needs_node_ports(old) {

@@ -2,6 +2,7 @@
 
 mod allocate;
 mod defaults;
+mod families;
 mod ranges;
 mod table;
 #[cfg(test)]
@@ -44,28 +45,26 @@ impl CreateStrategy for Services {
         defaults::service(object);
     }
 
-    fn prepare_create(&self, object: &mut Object, _env: &Env) {
+    fn prepare_create(&self, object: &mut Object, env: &Env) {
         remove(object, "metadata.generation");
         set(object, "status", json!({ "loadBalancer": {} }));
         defaults::cluster_ips(object);
-        defaults::families(object);
+        // Why it cannot be is said when it is validated.
+        let _ = families::settle(object, None, &ranges::configured(env.read));
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        let first = validate::addresses(object);
-        if first.is_empty() {
-            validate::service(object, &mut Errors(errors));
-        } else {
-            *errors = first;
-        }
+        validate::service(object, &mut Errors(errors));
     }
 
-    /// Upstream allocates before it validates: where it cannot, nothing else is said.
+    /// Upstream settles families and allocates before it validates: where it cannot, nothing else is said.
     fn validate_create(&self, object: &Object, env: &Env, errors: &mut Vec<FieldError>) {
-        if errors.is_empty() || !validate::addresses(object).is_empty() {
-            return;
-        }
-        let refused = allocate::refusals(object, env);
+        let unsettled = families::settle(&mut object.clone(), None, &ranges::configured(env.read));
+        let refused = match errors.is_empty() {
+            _ if !unsettled.is_empty() => unsettled,
+            true => return,
+            false => allocate::refusals(object, env),
+        };
         if !refused.is_empty() {
             *errors = refused;
         }
@@ -73,20 +72,25 @@ impl CreateStrategy for Services {
 }
 
 impl UpdateStrategy for Services {
-    fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+    fn prepare_update(&self, new: &mut Object, old: &Object, env: &Env) {
         copy_field(new, old, "status");
         defaults::keep_allocated(new, old);
         defaults::follow_single(new, old);
         defaults::drop_other_types(new, old);
         defaults::cluster_ips(new);
-        defaults::families(new);
+        let _ = families::settle(new, Some(old), &ranges::configured(env.read));
         if kind(old) == "LoadBalancer" && kind(new) != "LoadBalancer" {
             set(new, "status", json!({ "loadBalancer": {} }));
         }
     }
 
-    fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
-        validate::update(new, old, &mut Errors(errors));
+    fn validate_update(&self, new: &Object, old: &Object, env: &Env, errors: &mut Vec<FieldError>) {
+        let unsettled = families::settle(&mut new.clone(), Some(old), &ranges::configured(env.read));
+        if unsettled.is_empty() {
+            validate::update(new, old, &mut Errors(errors));
+        } else {
+            *errors = unsettled;
+        }
     }
 
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {

@@ -5,20 +5,47 @@ use super::*;
 use coracle_api::well_known;
 use std::collections::HashSet;
 
-const FAMILIES: &[&str] = &["IPv4", "IPv6"];
-
-/// Of the addresses and their families, before anything else of the Service is looked at: what does not fit together,
-/// and then what this cluster cannot do. Upstream allocates the addresses next.
-pub fn addresses(object: &Object) -> Vec<FieldError> {
-    let mut found = Vec::new();
-    let (path, errors) = (Path::root("spec"), &mut Errors(&mut found));
-    if needs_cluster_ip(object) {
-        cluster_ips(object, &path, errors);
-        if errors.0.is_empty() {
-            single_stack(object, &path, errors);
+/// Of the addresses and their families, before anything else of the Service is looked at.
+pub fn addresses(object: &Object, errors: &mut Errors) {
+    let (spec, path) = (&object["spec"], Path::root("spec"));
+    let (ips, here) = (list_at(spec, "clusterIPs"), path.field("clusterIPs"));
+    if ips.first().is_some_and(|first| first != str_at(spec, "clusterIP")) {
+        errors.invalid(&here, at(spec, "clusterIPs").clone(), "first value must match `clusterIP`");
+    }
+    let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
+    rules::one_of_if_set(spec, "ipFamilyPolicy", policies, &path, errors);
+    let mut seen = HashSet::new();
+    for (i, family) in strings_at(spec, "ipFamilies").enumerate() {
+        let here = path.field("ipFamilies").index(i);
+        if !families::NAMES.contains(&family) {
+            errors.not_supported(&here, family, families::NAMES);
+        } else if !seen.insert(family) {
+            errors.duplicate(&here, family);
         }
     }
-    found
+    if single_addresses(spec, &here, errors) {
+        of_families(spec, &here, errors);
+    }
+}
+
+/// Each for itself; whether they are worth a look at what they are together.
+fn single_addresses(spec: &Value, here: &Path, errors: &mut Errors) -> bool {
+    let (ips, all) = (list_at(spec, "clusterIPs"), at(spec, "clusterIPs"));
+    let before = errors.0.len();
+    for (i, ip) in strings_at(spec, "clusterIPs").enumerate() {
+        if ip == "None" && i == 0 {
+            if ips.len() > 1 {
+                errors.invalid(here, all.clone(), "'None' must be the first and only value");
+            }
+        } else {
+            rules::ip(ip, &here.index(i), errors);
+        }
+    }
+    let sound = errors.0.len() == before;
+    if ips.len() > 2 {
+        errors.invalid(here, all.clone(), "may only hold up to 2 values");
+    }
+    sound
 }
 
 const HINTS: &str = well_known::TOPOLOGY_AWARE_HINTS;
@@ -189,50 +216,16 @@ fn port_numbers(object: &Object, ports: &[Value], path: &Path, errors: &mut Erro
     }
 }
 
-fn cluster_ips(object: &Object, path: &Path, errors: &mut Errors) {
-    let spec = &object["spec"];
-    let (ips, here) = (list_at(spec, "clusterIPs"), path.field("clusterIPs"));
-    let single = str_at(spec, "clusterIP");
-    if ips.first().is_some_and(|first| first != single) {
-        errors.invalid(&here, at(spec, "clusterIPs").clone(), "first value must match `clusterIP`");
-    }
-    if ips.len() > 2 {
-        let detail = "may only hold up to 2 values";
-        errors.invalid(&here, at(spec, "clusterIPs").clone(), detail);
-    }
-    if ips.len() > 1 && ips.first().is_some_and(|ip| ip == "None") {
-        let detail = "'None' must be the first and only value";
-        errors.invalid(&here, at(spec, "clusterIPs").clone(), detail);
-    }
-    for (i, ip) in strings_at(spec, "clusterIPs").enumerate() {
-        if ip != "None" || i > 0 {
-            rules::ip(ip, &here.index(i), errors);
-        }
-    }
-    of_families(spec, path, errors);
-    let mut seen = HashSet::new();
-    for (i, family) in strings_at(spec, "ipFamilies").enumerate() {
-        let here = path.field("ipFamilies").index(i);
-        if !FAMILIES.contains(&family) {
-            errors.not_supported(&here, family, FAMILIES);
-        } else if !seen.insert(family) {
-            errors.duplicate(&here, family);
-        }
-    }
-    let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
-    rules::one_of_if_set(spec, "ipFamilyPolicy", policies, path, errors);
-}
-
 /// One address of each family, in the order of the families.
-fn of_families(spec: &Value, path: &Path, errors: &mut Errors) {
-    let (here, all) = (path.field("clusterIPs"), at(spec, "clusterIPs"));
+fn of_families(spec: &Value, here: &Path, errors: &mut Errors) {
     let ips: Vec<&str> = strings_at(spec, "clusterIPs").filter(|ip| *ip != "None").collect();
-    let is_six = |ip: &str| ip.contains(':');
-    if ips.len() > 1 && !(ips.iter().any(|ip| is_six(ip)) && ips.iter().any(|ip| !is_six(ip))) {
-        errors.invalid(&here, all.clone(), "may specify no more than one IP for each IP family");
+    let has = |family: &str| ips.iter().any(|ip| families::of(ip) == family);
+    if ips.len() > 1 && !families::NAMES.iter().all(|family| has(family)) {
+        let detail = "may specify no more than one IP for each IP family";
+        errors.invalid(here, at(spec, "clusterIPs").clone(), detail);
     }
     for (i, (ip, family)) in ips.iter().zip(strings_at(spec, "ipFamilies")).enumerate() {
-        if FAMILIES.contains(&family) && is_six(ip) != (family == "IPv6") {
+        if families::NAMES.contains(&family) && families::of(ip) != family {
             let detail = format!("expected an {family} value as indicated by `ipFamilies[{i}]`");
             errors.invalid(&here.index(i), *ip, &detail);
         }
@@ -259,31 +252,6 @@ fn source_ranges(object: &Object, path: &Path, errors: &mut Errors) {
     }
     for (here, range) in ranges {
         rules::cidr(range.trim(), &here, errors);
-    }
-}
-
-/// This cluster has IPv4 Service addresses only; a Service that has to have others is refused. A headless one without a
-/// selector names endpoints of its own, of any family.
-fn single_stack(object: &Object, path: &Path, errors: &mut Errors) {
-    if str_at(object, "spec.ipFamilyPolicy") == "SingleStack" {
-        for (field, what) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
-            if list_at(&object["spec"], field).len() == 2 {
-                let detail = format!(
-                    "must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
-                );
-                errors.invalid(&path.field("ipFamilyPolicy"), "SingleStack", &detail);
-            }
-        }
-    }
-    if is_headless(object) && entries_at(object, "spec.selector").next().is_none() {
-        return;
-    }
-    if str_at(object, "spec.ipFamilyPolicy") == "RequireDualStack" {
-        let detail = "this cluster is not configured for dual-stack services";
-        errors.invalid(&path.field("ipFamilyPolicy"), "RequireDualStack", detail);
-    }
-    for (i, _) in strings_at(object, "spec.ipFamilies").enumerate().filter(|(_, family)| *family == "IPv6") {
-        errors.invalid(&path.field("ipFamilies").index(i), "IPv6", "not configured on this cluster");
     }
 }
 
@@ -333,17 +301,36 @@ fn policies(object: &Object, path: &Path, errors: &mut Errors) {
     }
 }
 
+/// A second address or family may come and go, the first never changes. `one`: what an element is called.
+fn lists_of_update(new: &Object, old: &Object, list: &str, one: &str, errors: &mut Errors) {
+    let (spec, path) = (&new["spec"], Path::root("spec"));
+    let (now, before) = (list_at(spec, list), list_at(&old["spec"], list));
+    let first = path.field(list).index(0);
+    let all = || at(spec, list).clone();
+    if now.is_empty() && !before.is_empty() {
+        errors.invalid(&first, json!([]), &format!("primary {one} can not be unset"));
+    }
+    // Upstream shows addresses in the place of families where the number of these changes, and names the first of them
+    // whichever has changed.
+    let shown = if now.len() == before.len() { all() } else { at(spec, "clusterIPs").clone() };
+    for (i, _) in now.iter().zip(before).enumerate().filter(|(_, (now, before))| now != before) {
+        if now.len() == before.len() || i == 0 {
+            let here = if list == "clusterIPs" { path.field(list).index(i) } else { first.clone() };
+            errors.invalid(&here, shown.clone(), "may not change once set");
+        }
+    }
+    if now.len() == 1 && before.len() > 1 && str_at(spec, "ipFamilyPolicy") != "SingleStack" {
+        let detail = format!("must be set to 'SingleStack' when releasing the secondary {one}");
+        errors.invalid(&path.field("ipFamilyPolicy"), at(spec, "ipFamilyPolicy").clone(), &detail);
+    }
+}
+
 pub fn update(new: &Object, old: &Object, errors: &mut Errors) {
     let path = Path::root("spec");
-    let set_before = !str_at(old, "spec.clusterIP").is_empty();
-    if needs_cluster_ip(new) && needs_cluster_ip(old) && set_before {
-        let ips = (at(new, "spec.clusterIPs"), at(old, "spec.clusterIPs"));
-        if ips.0.get(0) != ips.1.get(0) {
-            errors.invalid(&path.field("clusterIPs").index(0), ips.0.clone(), "may not change once set");
-        }
-        let families = (at(new, "spec.ipFamilies"), at(old, "spec.ipFamilies"));
-        if families.1.get(0).is_some() && families.0.get(0) != families.1.get(0) {
-            errors.invalid(&path.field("ipFamilies").index(0), families.0.clone(), "may not change once set");
+    if needs_cluster_ip(new) && needs_cluster_ip(old) && !(is_headless(new) && is_headless(old)) {
+        lists_of_update(new, old, "clusterIPs", "clusterIP", errors);
+        if is_headless(new) == is_headless(old) {
+            lists_of_update(new, old, "ipFamilies", "ipFamily", errors);
         }
     }
     if kind(new) == "LoadBalancer" && kind(old) == "LoadBalancer" {

@@ -7,6 +7,7 @@ mod preempt;
 
 use crate::pod_facts::critical::is_critical;
 use crate::pod_facts::ending::is_over;
+use crate::pod_facts::features;
 use crate::pod_facts::qos::{self, QosClass};
 use crate::pod_facts::sysctls;
 use amounts::Shortage;
@@ -66,7 +67,8 @@ pub fn judge(pod: &Pod, at: &Situation<'_>) -> Verdict {
             forbidden.map(|m| Refusal::new("SysctlForbidden", m))
         })
         .or_else(|| wrong_system(pod))
-        .or_else(|| groups_policy(pod, at.node));
+        .or_else(|| groups_policy(pod, at.node))
+        .or_else(|| lacks_features(pod));
     if let Some(refusal) = early {
         return Verdict::Refused(refusal);
     }
@@ -124,6 +126,12 @@ fn groups_policy(pod: &Pod, node: &Node) -> Option<Refusal> {
         let text = "SupplementalGroupsPolicy=Strict is not supported in this node";
         Refusal::new("SupplementalGroupsPolicyNotSupported", text)
     })
+}
+
+fn lacks_features(pod: &Pod) -> Option<Refusal> {
+    let missing = features::missing(pod).join(", ");
+    let text = format!("Pod requires node features that are not available: {missing}");
+    (!missing.is_empty()).then(|| Refusal::new("PodFeatureUnsupported", text))
 }
 
 /// Room first, then the place, ports and taints. What is wrong beside missing room makes preemption pointless.

@@ -90,6 +90,9 @@ fn what_the_node_cannot_keep_is_refused() {
     let unsafe_one = context(json!({ "sysctls": [{ "name": "kernel.msgmax", "value": "1" }] }));
     assert_eq!(reason(unsafe_one, &plain), "SysctlForbidden");
     assert_eq!(reason(json!({ "os": { "name": "windows" } }), &plain), "PodOSNotSupported");
+    let mapped = |users: bool| json!({ "hostNetwork": true, "hostUsers": users });
+    assert_eq!(reason(mapped(false), &plain), "PodFeatureUnsupported");
+    assert_eq!(verdict(mapped(true), &plain, &[]), Verdict::Admitted);
     let apparmor = |kind: &str| context(json!({ "appArmorProfile": { "type": kind } }));
     assert_eq!(reason(apparmor("RuntimeDefault"), &plain), "AppArmor");
     assert_eq!(verdict(apparmor("Unconfined"), &plain, &[]), Verdict::Admitted);

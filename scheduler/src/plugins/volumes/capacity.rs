@@ -18,15 +18,29 @@ fn limit(capacity: &Value) -> Option<i64> {
     bytes(&capacity["maximumVolumeSize"]).or_else(|| bytes(&capacity["capacity"]))
 }
 
-/// True for a driver that does not tell its capacity.
+/// The built-in provisioner, whose name no CSIDriver can bear.
+const LOCAL_PATH: &str = "coracle.io/local-path";
+
+/// Whether it is told how much room there is for the class: by a driver that says so, and by local-path for those classes whose
+/// sizes hold (`sizeLimit: file`).
+fn is_told(cluster: &dyn Cluster, class: &StorageClass) -> bool {
+    match cluster.csi_driver(&class.provisioner) {
+        Some(driver) => driver["spec"]["storageCapacity"] == true,
+        None => {
+            let limit = class.parameters.as_ref().and_then(|parameters| parameters.get("sizeLimit"));
+            class.provisioner == LOCAL_PATH && limit.is_some_and(|limit| limit == "file")
+        }
+    }
+}
+
+/// True where nobody tells.
 pub fn has_room(
     cluster: &dyn Cluster,
     claim: &PersistentVolumeClaim,
     class: &StorageClass,
     node: &NodeInfo,
 ) -> bool {
-    let driver = cluster.csi_driver(&class.provisioner);
-    if driver.is_none_or(|d| d["spec"]["storageCapacity"] != true) {
+    if !is_told(cluster, class) {
         return true;
     }
     let class_name = class.metadata.name.as_deref().unwrap_or_default();

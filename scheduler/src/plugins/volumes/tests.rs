@@ -181,6 +181,19 @@ fn a_class_provisions_where_it_may_and_where_there_is_room() {
 }
 
 #[test]
+fn local_path_tells_its_room_where_sizes_hold() {
+    let mut fake = waiting();
+    fake.classes = vec![class("local", "coracle.io/local-path", "WaitForFirstConsumer")];
+    assert_eq!(verdict(&fake, &using("data"), &host("a")), "", "a wish needs no room");
+    fake.classes[0]["parameters"] = json!({"sizeLimit": "file"});
+    assert_eq!(verdict(&fake, &using("data"), &host("a")), NO_ROOM);
+    fake.capacities = vec![json!({"metadata": {"name": "c"}, "storageClassName": "local", "capacity": "2Gi",
+        "nodeTopology": {"matchLabels": {"host": "a"}}})];
+    assert_eq!(verdict(&fake, &using("data"), &host("a")), "");
+    assert_eq!(verdict(&fake, &using("data"), &host("b")), NO_ROOM);
+}
+
+#[test]
 fn zones_of_volumes_bind_pods() {
     let mut labelled = volume("v", "1Gi", None);
     labelled["metadata"]["labels"] = json!({"topology.kubernetes.io/zone": "a__b"});

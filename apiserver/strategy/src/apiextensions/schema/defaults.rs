@@ -33,7 +33,12 @@ fn one(default: &Value, schema: &Structural, path: &Path, inside_metadata: bool,
         }
     }
     let place: String = (&here).into();
-    let mut wrong = validate(default, None, schema, &place);
+    // Upstream names what is wrong from the default on: ` in body must be ...`.
+    let mut wrong = validate(default, None, schema, "");
+    for error in &mut wrong {
+        let below = error.field.trim_start_matches('.');
+        error.field = if below.is_empty() { place.clone() } else { format!("{place}.{below}") };
+    }
     duplicates(default, schema, &place, &mut wrong);
     if wrong.is_empty() {
         // Rules that do not compile are told of where they stand.

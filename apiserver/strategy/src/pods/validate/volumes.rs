@@ -230,7 +230,7 @@ fn projected(source: &Value, path: &Path, errors: &mut Errors) {
         let given = || part.as_object().into_iter().flatten().filter(|(_, v)| !v.is_null());
         for (kind, projection) in given() {
             projection_source(kind, projection, &here.field(kind), errors);
-            for file in paths(kind, projection).filter(|file| !file.is_empty()) {
+            for file in paths(projection).filter(|file| !file.is_empty()) {
                 if !files.insert(file) {
                     let whose = match kind.as_str() {
                         "secret" | "configMap" => str_at(projection, "name"),
@@ -247,9 +247,8 @@ fn projected(source: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// Which files a projection makes; of a token upstream does not look.
-fn paths<'a>(kind: &str, projection: &'a Value) -> impl Iterator<Item = &'a str> + use<'a> {
-    let own = (kind == "clusterTrustBundle").then(|| str_at(projection, "path"));
-    list_at(projection, "items").iter().map(|item| str_at(item, "path")).chain(own)
+fn paths(projection: &Value) -> impl Iterator<Item = &str> {
+    list_at(projection, "items").iter().map(|item| str_at(item, "path"))
 }
 
 fn projection_source(kind: &str, source: &Value, path: &Path, errors: &mut Errors) {
@@ -264,32 +263,7 @@ fn projection_source(kind: &str, source: &Value, path: &Path, errors: &mut Error
             let seconds = i64_at(source, "expirationSeconds").unwrap_or(0);
             rules::token_seconds(seconds, &path.field("expirationSeconds"), errors);
         }
-        "clusterTrustBundle" => trust_bundle(source, path, errors),
+        // Sources of gates that are off were dropped before.
         _ => {}
     }
-}
-
-fn trust_bundle(source: &Value, path: &Path, errors: &mut Errors) {
-    match (has(source, "name"), has(source, "signerName")) {
-        (true, true) => {
-            errors.invalid(path, source.clone(), "only one of name and signerName may be used");
-        }
-        (false, false) => errors.required(path, "either name or signerName must be specified"),
-        (true, false) => {
-            if str_at(source, "name").is_empty() {
-                errors.required(&path.field("name"), "must be a valid object name");
-            }
-            if has(source, "labelSelector") {
-                let detail = "labelSelector must be unset if name is specified";
-                errors.invalid(&path.field("labelSelector"), at(source, "labelSelector").clone(), detail);
-            }
-        }
-        (false, true) => {
-            if str_at(source, "signerName").is_empty() {
-                errors.required(&path.field("signerName"), "must be a valid signer name");
-            }
-            rules::label_selector(at(source, "labelSelector"), &path.field("labelSelector"), errors);
-        }
-    }
-    file_path(source, path, errors);
 }

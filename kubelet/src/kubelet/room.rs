@@ -1,10 +1,10 @@
 //! Room on the node for pods that want more than they were granted: who waits for it, and who gets it first
 //! (KEP-1287, "Priority of Resize Requests").
 
-use super::ending::is_over;
-use super::qos::{self, QosClass};
-use super::resources::{RESIZABLE, requests};
-use crate::kubelet::Slots;
+use super::Slots;
+use crate::pod_facts::ending::is_over;
+use crate::pod_facts::qos::{self, QosClass};
+use crate::pod_facts::resources::{RESIZABLE, requests};
 use coracle_storage::volumes::downward::Allocatable;
 use k8s_openapi::api::core::v1::Pod;
 use std::cmp::Reverse;

@@ -1,7 +1,11 @@
 //! What all pod workers share, and the register in which the server finds pods.
 
+pub mod inbox;
+pub mod room;
+
 use crate::allocation::Allocation;
 use crate::cgroup::PodCgroups;
+use crate::cgroup::processes::PidsLimit;
 use crate::cgroup_names::Names;
 use crate::components::Components;
 use crate::configuration::config::Config;
@@ -10,15 +14,13 @@ use crate::container::security::Confinement;
 use crate::cri::Runtime;
 use crate::cri::shims::Shims;
 use crate::dra::{self, Dra};
-use crate::eviction::observe::Observer;
 use crate::images::gc::Images;
 use crate::images::pull::Puller;
 use crate::last_seen::LastSeen;
-use crate::node::own::Own;
+use crate::logind;
 use crate::objects::ObjectCache;
-use crate::pod::cgroups::PidsLimit;
-use crate::pod::inbox::Inbox;
-use crate::pod::room::{self, Waiting};
+use crate::observer::Observer;
+use crate::own_node::Own;
 use crate::pod_facts::observed::{Observed, State};
 use crate::pod_facts::userns::UserRanges;
 use crate::pods_api::{ContainerHandle, PodHandle, PodsApi};
@@ -27,8 +29,10 @@ use coracle_client::{Informer, Recorder};
 use coracle_storage::csi::Drivers;
 use coracle_storage::volumes::Volumes;
 use coracle_storage::volumes::downward::Allocatable;
+use inbox::Inbox;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use parking_lot::Mutex;
+use room::Waiting;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -100,6 +104,8 @@ pub struct Kubelet {
     pub volume_stats: Arc<VolumeStats>,
     /// The Node object.
     pub own: Own,
+    /// Where logind is found.
+    pub logind: logind::Paths,
     /// Whether the machine is about to be shut down.
     pub shutting_down: watch::Sender<bool>,
     /// Whether the kernel confines by AppArmor.

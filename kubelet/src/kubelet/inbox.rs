@@ -1,6 +1,6 @@
 //! What reaches a pod's worker from outside, coalesced: only the newest of each kind waits.
 
-use super::ending::{Eviction, deletion_grace};
+use crate::pod_facts::ending::{Eviction, deletion_grace};
 use crate::probe::prober::{Kind, Report};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
@@ -31,6 +31,8 @@ pub struct Mail {
     pub objects: bool,
     /// The object that shows a static pod is gone.
     pub unmirrored: bool,
+    /// The disk is short: what is left of containers goes once the pod has ended.
+    pub discard: bool,
     pub probes: Vec<Probed>,
     /// The kubelet itself ends the pod.
     pub evict: Option<Eviction>,
@@ -39,7 +41,7 @@ pub struct Mail {
 impl Mail {
     pub fn is_empty(&self) -> bool {
         self.pod.is_none()
-            && !(self.removed || self.runtime || self.objects || self.unmirrored)
+            && !(self.removed || self.runtime || self.objects || self.unmirrored || self.discard)
             && self.probes.is_empty()
             && self.evict.is_none()
     }
