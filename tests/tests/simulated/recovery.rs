@@ -51,7 +51,7 @@ impl Boat {
         line = line.replace("/root/", "").replace("coracle-boat-20260503T030000Z.backup", "newest");
         let on_data =
             ["cert check", "cert renew", "cert admin", "cert rotate-ca", "backup verify", "db ", "restore "];
-        let verb = line.strip_prefix("coracle ").unwrap_or_default();
+        let verb = line.strip_prefix("coracle ").unwrap_or_default().to_owned();
         if on_data.iter().any(|words| verb.starts_with(words)) && !verb.starts_with("backup verify") {
             line += &format!(" --data-dir {data}");
         }
