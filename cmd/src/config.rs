@@ -388,6 +388,16 @@ fn own_addresses(pods: &Cidrs, services: &Cidrs) -> NodeIps {
     of_this_node(&ranges, &families)
 }
 
+/// The names that the file takes, at the top or in a section: what serde says of a name that it does not.
+#[cfg(test)]
+pub fn keys(section: Option<&str>) -> BTreeSet<String> {
+    let nothing = serde_json::json!({ "?": null });
+    let asked = section.map_or_else(|| nothing.clone(), |name| serde_json::json!({ name: nothing }));
+    let said = serde_json::from_value::<File>(asked).err().expect("no such name").to_string();
+    let (_, expected) = said.split_once("expected").expect("serde's words");
+    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

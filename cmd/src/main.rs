@@ -9,6 +9,7 @@ mod authentication;
 mod authorities;
 mod authorization;
 mod backup;
+mod book;
 mod cert;
 mod certificates;
 mod check;
@@ -40,6 +41,7 @@ mod posts;
 mod private;
 mod privileges;
 mod process;
+mod progress;
 mod reset;
 mod scheduled;
 mod server;
@@ -124,6 +126,7 @@ fn main() -> ExitCode {
         Command::Secrets(args) => encryption::command(&args),
         Command::Snapshots => snapshots(),
         Command::Completion(args) => manual::completion(&args),
+        Command::Help(args) => book::command(&args),
         Command::Manual(args) => manual::command(&args),
     }
 }

@@ -54,6 +54,13 @@ impl Cluster {
         cluster
     }
 
+    /// Likewise, on a data directory that `prepare` makes; it is not there yet.
+    pub fn start_on(arguments: &[&str], prepare: impl FnOnce(&Path)) -> Self {
+        let mut cluster = Self::prepare_below(&std::env::temp_dir(), arguments, &[], prepare);
+        cluster.wait_until_usable();
+        cluster
+    }
+
     /// A further server on the store of this one, with the same authorities and keys.
     pub fn start_beside(&self, arguments: &[&str]) -> Self {
         let mut beside = Self::prepare_below(&std::env::temp_dir(), arguments, &[], |data| {

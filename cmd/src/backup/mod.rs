@@ -22,6 +22,7 @@ pub use restore::refuse_unfinished;
 use crate::args::{BackupAction, BackupArgs, RestoreArgs};
 use crate::door::{KnockError, Request, knock};
 use crate::process::fail;
+use crate::progress::Progress;
 use contents::Manifest;
 use coracle_api::error::chain;
 use coracle_apiserver::store::sled::Picture;
@@ -71,18 +72,20 @@ fn described(manifest: &Manifest) -> String {
 fn make(data_dir: &Path, path: &Path, key_file: Option<&Path>) -> Result<String, String> {
     let key = key(key_file)?;
     let mut file = NewFile::create(path).map_err(|error| explain(path, &error))?;
+    let mut out = Progress::new(format!("writing {}", path.display()), None).over(&mut file);
     let manifest = match knock(data_dir, Request::Backup) {
-        Ok(answer) => read::copy(answer, &mut file, key.as_ref()).map_err(|error| match error {
+        Ok(answer) => read::copy(answer, &mut out, key.as_ref()).map_err(|error| match error {
             ArchiveError::Io(error) => explain(path, &error),
             other => format!("the server's answer: {}", chain(&other)),
         })?,
         Err(KnockError::NobodyThere(_)) => {
             let picture = Picture::of_stopped(data_dir.join("db")).map_err(|error| chain(&error))?;
             let site = Site { data_dir, config: None };
-            write(&mut file, key.as_ref(), &picture, site).map_err(|error| explain(path, &error))?
+            write(&mut out, key.as_ref(), &picture, site).map_err(|error| explain(path, &error))?
         }
         Err(error) => return Err(chain(&error)),
     };
+    drop(out);
     let bytes = file.finish().map_err(|error| explain(path, &error))?;
     Ok(format!("{}: {}, {bytes} bytes", path.display(), described(&manifest)))
 }

@@ -4,6 +4,7 @@ use super::ArchiveError;
 use super::archive::{Reader, Writer};
 use super::contents::{MANIFEST, Manifest, STORE};
 use super::key::Key;
+use crate::progress::{Counted, Progress};
 use coracle_apiserver::store::sled::inspect;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -14,8 +15,16 @@ pub struct Examined {
     pub manifest: Manifest,
 }
 
-pub fn open(path: &Path, key: Option<&Key>) -> Result<Reader<BufReader<File>>, ArchiveError> {
-    Reader::new(BufReader::new(File::open(path).map_err(ArchiveError::Io)?), key)
+/// `what` is done with it, for whoever waits.
+pub fn open(
+    path: &Path,
+    key: Option<&Key>,
+    what: &str,
+) -> Result<Reader<BufReader<Counted<File>>>, ArchiveError> {
+    let file = File::open(path).map_err(ArchiveError::Io)?;
+    let size = file.metadata().map_err(ArchiveError::Io)?.len();
+    let progress = Progress::new(format!("{what} {}", path.display()), Some(size));
+    Reader::new(BufReader::new(progress.over(file)), key)
 }
 
 fn manifest(text: &[u8]) -> Result<Manifest, ArchiveError> {
@@ -28,7 +37,7 @@ fn missing(part: &str) -> ArchiveError {
 
 /// Reads all of it, the store's values included.
 pub fn examine(path: &Path, key: Option<&Key>) -> Result<Examined, ArchiveError> {
-    let mut archive = open(path, key)?;
+    let mut archive = open(path, key, "checking")?;
     let (mut found, mut store) = (None, None);
     while let Some(head) = archive.next()? {
         match head.name.as_str() {

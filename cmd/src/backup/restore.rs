@@ -178,7 +178,7 @@ fn ahead(created: Timestamp, now: Timestamp) -> u64 {
 /// Returns the revision at which the store goes on.
 fn extract(args: &RestoreArgs, key: Option<&Key>, manifest: &Manifest) -> Result<u64, String> {
     let unusable = |error| format!("{}: {}", args.file.display(), chain(&error));
-    let mut archive = read::open(&args.file, key).map_err(unusable)?;
+    let mut archive = read::open(&args.file, key, "restoring").map_err(unusable)?;
     let (dir, mut revision) = (&args.data_dir, 0);
     while let Some(head) = archive.next().map_err(unusable)? {
         if head.name == STORE {

@@ -3,6 +3,7 @@
 use super::etcd;
 use crate::backup::{NewFile, explain};
 use crate::door::{KnockError, Request, knock};
+use crate::progress::Progress;
 use crate::{lines, private};
 use coracle_api::error::chain;
 use coracle_apiserver::store::sled::{self, Picture};
@@ -19,14 +20,16 @@ const AHEAD: u64 = 1_000_000;
 pub fn export(data_dir: &Path, path: &Path) -> Result<String, String> {
     let failed = |error: io::Error| explain(path, &error);
     let mut file = NewFile::create(path).map_err(failed)?;
+    let mut out = Progress::new(format!("writing {}", path.display()), None).over(&mut file);
     match knock(data_dir, Request::Export) {
-        Ok(mut answer) => io::copy(&mut answer, &mut file).map(drop).map_err(failed)?,
+        Ok(mut answer) => io::copy(&mut answer, &mut out).map(drop).map_err(failed)?,
         Err(KnockError::NobodyThere(_)) => {
             let picture = Picture::of_stopped(data_dir.join("db")).map_err(|error| chain(&error))?;
-            lines::write(&mut file, &picture).map_err(failed)?;
+            lines::write(&mut out, &picture).map_err(failed)?;
         }
         Err(error) => return Err(chain(&error)),
     }
+    drop(out);
     let bytes = file.finish().map_err(failed)?;
     let (revision, items) = read_lines(path)?;
     Ok(format!("{}: {} objects as of revision {}, {bytes} bytes", path.display(), items.len(), revision.0))
@@ -35,6 +38,8 @@ pub fn export(data_dir: &Path, path: &Path) -> Result<String, String> {
 fn read_lines(path: &Path) -> Result<(Revision, Vec<KeyValue>), String> {
     let failed = |error: &dyn std::error::Error| format!("{}: {}", path.display(), chain(error));
     let file = File::open(path).map_err(|error| failed(&error))?;
+    let size = file.metadata().ok().map(|meta| meta.len());
+    let file = Progress::new(format!("reading {}", path.display()), size).over(file);
     lines::read(BufReader::new(file)).map_err(|error| failed(&error))
 }
 

@@ -98,6 +98,36 @@ fn a_day_forward_and_back() {
     assert_eq!(doubled, "", "no time of the schedule was served twice");
 }
 
+/// What the box has been through: two years in a drawer, a start in 1970 without a battery, one by a clock far ahead (beyond
+/// the authorities' own end), and the right time again. Whoever is on the box is let in each time, by a certificate that
+/// is good for days, and nothing that was there is gone.
+#[test]
+fn years_in_a_drawer_and_clocks_that_are_wrong_at_the_start() {
+    let Some(library) = library() else {
+        return skipped("needs libfaketime: scripts/prepare installs it");
+    };
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let clock = dir.path().join("clock");
+    let mut cluster = cluster(&library, &clock);
+    cluster.apply(&workload("Deployment", "web", "replicas: 2"));
+    cluster.ok("kubectl rollout status deployment/web --timeout=100s");
+    let (pods, first) = (uids(&cluster, "web"), token(&cluster));
+    for time in ["+730d", "@1970-01-02 00:00:00", "@2060-01-02 00:00:00", "+0d"] {
+        assert_eq!(cluster.terminate(), 0, "before {time}");
+        set(&clock, time);
+        cluster.restart();
+        well(&cluster, &pods);
+        let fresh = token(&cluster);
+        assert!(token_works(&cluster, &fresh), "{time}");
+        cluster.ok("kubectl create deployment fresh --image=nginx && kubectl rollout status deployment/fresh --timeout=100s");
+        cluster.ok("kubectl delete deployment fresh --cascade=foreground --timeout=100s");
+        // Nodes that were away for years are not lost: nobody saw them silent.
+        cluster.says("kubectl get nodes -o jsonpath='{.items[*].spec.taints}'", "");
+    }
+    assert!(token_works(&cluster, &first), "a token of today is good again when it is today again");
+    cluster.ok(&format!("coracle cert check --data-dir {}", cluster.data_dir().display()));
+}
+
 /// Two simulated nodes, Ready, under a server that reads this clock.
 fn cluster(library: &Path, clock: &Path) -> Cluster {
     set(clock, "+0d");
