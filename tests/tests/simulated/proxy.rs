@@ -107,7 +107,7 @@ fn modes_are_switched_by_the_config_map() {
             page.contains("kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"}")
                 && page.contains("kubeproxy_repairs_total 1")
         });
-        cluster.apply("{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: shut}, spec: {podSelector: {}}}");
+        cluster.apply("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: shut}\nspec: {podSelector: {}}\n");
         configure(&cluster, "mode: userspace");
         works_in(&cluster, "userspace");
         let told = "kubectl get events --field-selector involvedObject.name=shut -o jsonpath='{.items[*].reason} {.items[*].message}'";

@@ -236,9 +236,22 @@ fn are_same(one: &KeyValue, other: &KeyValue) -> bool {
     one == other || parse(&one).zip(parse(&other)).is_some_and(|(one, other)| means_the_same(&one, &other))
 }
 
-/// A field that is absent, null or an empty list is one and the same in Kubernetes' objects.
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_nothing),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// A field that is absent, null, an empty list, text or map, or a map of such fields is one and the same in what Kubernetes
+/// holds by value, and protobuf cannot tell them apart.
 fn means_the_same(one: &Value, other: &Value) -> bool {
-    let is_nothing = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+    if is_nothing(one) && is_nothing(other) {
+        return true;
+    }
     match (one, other) {
         (Value::Object(a), Value::Object(b)) => {
             let of = |map: &serde_json::Map<String, Value>, key: &String| {
@@ -249,7 +262,7 @@ fn means_the_same(one: &Value, other: &Value) -> bool {
         (Value::Array(a), Value::Array(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| means_the_same(a, b))
         }
-        (a, b) => a == b || is_nothing(a) && is_nothing(b),
+        (a, b) => a == b,
     }
 }
 
@@ -278,7 +291,9 @@ mod tests {
             let why = compare(&before, &after).expect_err("different").to_string();
             assert!(why.starts_with("1 objects are not") && why.contains("a./n/"), "{why}");
         }
-        for changed in [r#"{"a":2}"#, r#"{"a":1,"d":{}}"#, r#"{"a":1,"c":[null]}"#, r#"{"a":1,"b":0}"#] {
+        for changed in
+            [r#"{"a":2}"#, r#"{"a":1,"d":{"e":false}}"#, r#"{"a":1,"c":[null]}"#, r#"{"a":1,"b":0}"#]
+        {
             assert!(compare(&before[..1], &[item("a./n/1", changed)]).is_err(), "{changed}");
         }
     }
