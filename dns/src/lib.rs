@@ -1,9 +1,12 @@
 //! Cluster DNS: names of Services and pods from the API, everything else from the node's own resolvers.
 //!
 //! `zone` answers from plain data (the Kubernetes DNS specification, version 1.1.0), `wire` turns that into messages,
-//! `configuration` reads the Corefile, `views` are its server blocks at work, `forward` asks others, `cache` keeps what they said, `server` listens, `endpoints` and `announcement` say where; `pace`, `thinning` and `socket_filter` keep one client's flood from the others.
+//! `configuration` reads the Corefile, `views` are its server blocks at work, `forward` asks others, `cache` keeps what they
+//! said, `server` listens, `endpoints` and `announcement` say where; `pace`, `allowance`, `thinning` and `socket_filter` keep
+//! one client's flood from the others.
 
 mod addresses;
+mod allowance;
 mod announcement;
 mod cache;
 mod configuration;

@@ -19,6 +19,11 @@ impl Pace {
         Self { a_second: a_second.into(), left: HashMap::new() }
     }
 
+    /// From now on so many.
+    pub fn set(&mut self, a_second: u32) {
+        self.a_second = a_second.into();
+    }
+
     /// Whether the client may ask something now that costs so many questions.
     pub fn allows(&mut self, client: IpAddr, cost: u32, now: Instant) -> bool {
         if self.left.len() >= REMEMBERED {

@@ -4,11 +4,9 @@
 //! resolvers outside that are slow or silent keep no name of the cluster from anybody.
 
 mod answering;
+mod udp;
 
 use crate::metrics::Metrics;
-use crate::pace::Pace;
-use crate::socket_filter;
-use crate::thinning::Thinning;
 use crate::views::{ActiveView, Views};
 use crate::wire;
 use crate::zone::{Directory, Zone};
@@ -17,16 +15,14 @@ use coracle_listen::{Activity, Limits, Places, Turns};
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::Name;
 use ipnet::IpNet;
-use parking_lot::{Mutex, RwLock};
-use socket2::SockRef;
+use parking_lot::RwLock;
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::time::MissedTickBehavior;
+use tokio::net::{TcpListener, TcpStream};
 
 /// Longest question over UDP that is read.
 const LARGEST_QUESTION: usize = 4096;
@@ -36,8 +32,6 @@ const OUTSIDE: (usize, usize) = (1024, 128);
 /// Questions over UDP that a client may ask in a second. A busy node asks some hundreds; a loop in a pod asks as many as
 /// it gets answers to, and would keep the socket's queue full: from then on it is thinned out before the queue.
 const A_SECOND: u32 = 5_000;
-/// How often the rate of those who asked too much is measured.
-const MEASURE_INTERVAL: Duration = Duration::from_millis(100);
 /// TCP connections at once. When they are all taken, the oldest goes of the client that has most.
 const CONNECTIONS: usize = 512;
 /// A TCP connection without a question, or whose client takes no answer, for so long is closed (RFC 7766 asks for seconds).
@@ -60,7 +54,6 @@ pub struct Server<D> {
     pub nodes: Nodes,
     outside: Arc<Turns<IpAddr>>,
     connections: Arc<Places>,
-    pace: Mutex<Pace>,
     /// [`A_SECOND`].
     a_second: u32,
     /// [`IDLE`].
@@ -98,7 +91,6 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
             nodes,
             outside: Turns::new(OUTSIDE.0, OUTSIDE.1),
             connections: Places::new(CONNECTIONS, CONNECTIONS),
-            pace: Mutex::new(Pace::new(A_SECOND)),
             a_second: A_SECOND,
             idle: IDLE,
             turned: AtomicUsize::new(0),
@@ -109,65 +101,6 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
         client.is_loopback()
             || self.clients.iter().any(|net| net.contains(&client))
             || self.nodes.read().values().any(|addresses| addresses.contains(&client))
-    }
-
-    pub async fn serve_udp(self: Arc<Self>, socket: UdpSocket) -> std::io::Result<()> {
-        let socket = Arc::new(socket);
-        let mut thinning = Thinning::new(self.a_second, Instant::now());
-        let mut buffer = vec![0; LARGEST_QUESTION];
-        let mut measure = tokio::time::interval(MEASURE_INTERVAL);
-        measure.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            let received = tokio::select! {
-                _ = measure.tick(), if !thinning.is_empty() => {
-                    thinning.measure(Instant::now());
-                    attach(&socket, &thinning);
-                    continue;
-                }
-                received = socket.recv_from(&mut buffer) => received,
-            };
-            let (length, client) = match received {
-                Ok(received) => received,
-                // The kernel hands the ICMP errors of earlier answers to the next receive.
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
-                Err(error) => return Err(error),
-            };
-            let (ip, now) = (client.ip().to_canonical(), Instant::now());
-            if !self.may_ask(ip) {
-                continue;
-            }
-            let allowed = self.pace.lock().allows(ip, 1, now);
-            if thinning.count(ip, !allowed, now) {
-                attach(&socket, &thinning);
-                measure.reset();
-            }
-            if allowed {
-                self.answer_udp(&socket, client, &buffer[..length]);
-            }
-        }
-    }
-
-    /// Never waits: an answer that the socket has no room for is lost, as any other datagram may be.
-    fn answer_udp(self: &Arc<Self>, socket: &Arc<UdpSocket>, client: SocketAddr, question: &[u8]) {
-        match self.begin(question, client.ip().to_canonical(), false) {
-            // A client that is gone asks no more.
-            Some(Next::Send(answer)) => drop(socket.try_send_to(&answer, client)),
-            Some(Next::SendOld(answer, outside)) => {
-                drop(socket.try_send_to(&answer, client));
-                self.refresh(outside, client.ip().to_canonical());
-            }
-            Some(Next::Outside(outside)) => {
-                let Some(turn) = self.outside.take(client.ip().to_canonical()) else { return };
-                let (server, socket) = (self.clone(), socket.clone());
-                tokio::spawn(async move {
-                    if let Some(answer) = server.ask(*outside, false).await {
-                        let _ = socket.send_to(&answer, client).await;
-                    }
-                    drop(turn);
-                });
-            }
-            None => {}
-        }
     }
 
     pub async fn serve_tcp(self: Arc<Self>, listener: TcpListener) -> std::io::Result<()> {
@@ -250,13 +183,6 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
                 }
             },
         }
-    }
-}
-
-/// Hands the shares to the kernel. Without that the flood is still answered at its pace alone.
-fn attach(socket: &UdpSocket, thinning: &Thinning) {
-    if let Err(error) = SockRef::from(socket).attach_filter(&socket_filter::program(&thinning.shares())) {
-        tracing::debug!(%error, "no socket filter");
     }
 }
 

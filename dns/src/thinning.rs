@@ -15,8 +15,6 @@ pub const MAX_CLIENTS: usize = 128;
 
 /// The clients that ask more than they may.
 pub struct Thinning {
-    /// Questions a second that a client is to be left.
-    a_second: u32,
     clients: HashMap<IpAddr, Client>,
     measured: Instant,
 }
@@ -29,8 +27,8 @@ struct Client {
 }
 
 impl Thinning {
-    pub fn new(a_second: u32, now: Instant) -> Self {
-        Self { a_second, clients: HashMap::new(), measured: now }
+    pub fn new(now: Instant) -> Self {
+        Self { clients: HashMap::new(), measured: now }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -53,11 +51,11 @@ impl Thinning {
         true
     }
 
-    /// Sets each share by what came since the last time; who asks no more than it may goes.
-    pub fn measure(&mut self, now: Instant) {
+    /// Leaves each client so many questions a second, by what came since the last time; who asks no more goes.
+    pub fn measure(&mut self, a_second: u32, now: Instant) {
         let passed =
             u64::try_from(now.saturating_duration_since(self.measured).as_millis()).unwrap_or(u64::MAX);
-        let may = u64::from(self.a_second).saturating_mul(passed) / 1000;
+        let may = u64::from(a_second).saturating_mul(passed) / 1000;
         self.measured = now;
         self.clients.retain(|_, client| {
             let asked = u64::from(client.came) * u64::from(ALL) / u64::from(client.share);
@@ -81,7 +79,7 @@ mod tests {
     #[test]
     fn a_share_follows_the_rate_and_ends_with_the_flood() {
         let (client, began) = (IpAddr::from([10, 42, 0, 1]), Instant::now());
-        let mut thinning = Thinning::new(1_000, began);
+        let mut thinning = Thinning::new(began);
         assert!(!thinning.count(client, false, began) && thinning.is_empty());
         assert!(thinning.count(client, true, began));
         assert!(!thinning.count(client, true, began));
@@ -91,14 +89,14 @@ mod tests {
             let came = 10_000 * thinning.shares()[0].1 / ALL;
             (0..came).for_each(|_| assert!(!thinning.count(client, false, now)));
             now += Duration::from_millis(100);
-            thinning.measure(now);
+            thinning.measure(1_000, now);
         }
         let share = thinning.shares()[0].1;
         assert!((ALL / 110..ALL / 90).contains(&share), "{share}");
         // It is silent: the share grows until nothing is held back.
         for _ in 0..4 {
             now += Duration::from_millis(100);
-            thinning.measure(now);
+            thinning.measure(1_000, now);
         }
         assert!(thinning.is_empty());
     }

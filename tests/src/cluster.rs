@@ -201,6 +201,8 @@ impl Cluster {
 
     /// Likewise, and does not wait: the administrator may be somebody who is let in no more.
     pub fn restart_unwaited(&mut self) {
+        let ended = self.server.try_wait().expect("the server's state");
+        assert!(ended.is_some(), "the server runs already, and would answer for the new one");
         self.server = spawn(self.dir.path(), self.port, &self.arguments, &self.environment);
     }
 

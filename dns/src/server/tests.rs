@@ -7,7 +7,9 @@ use hickory_proto::op::{Edns, MessageType, OpCode, Query};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{RData, Record, RecordType};
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
+use tokio::net::UdpSocket;
 
 mod configured;
 
@@ -41,7 +43,7 @@ async fn running(idle: Duration) -> Running {
     let port = silent.local_addr().expect("its address").port();
     let mut server = server(&format!("{CLUSTER}\nforward . 127.0.0.1:{port}"));
     server.idle = idle;
-    (server.a_second, server.pace) = (PACE, Mutex::new(Pace::new(PACE)));
+    server.a_second = PACE;
     let server = Arc::new(server);
     let udp = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
     let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -93,6 +93,18 @@ impl Memory {
         observed.running().any(|c| self.again.contains(&c.id))
     }
 
+    /// Whether an exited container of the pod is not done: neither a plain init container that has succeeded, nor one that
+    /// no policy and no rule restarts, nor an ephemeral one.
+    pub fn runs_again(&self, pod: &Pod, exited: &observed::Container) -> bool {
+        let Some(spec) = &pod.spec else { return false };
+        let is_it = |c: &&Container| c.name == exited.name;
+        if let Some(init) = spec.init_containers.iter().flatten().find(is_it) {
+            let succeeded = exited.exit_code == 0 && !is_sidecar(init) && !self.again.contains(&exited.id);
+            return !succeeded && self.restarts(spec, init, exited);
+        }
+        spec.containers.iter().find(is_it).is_some_and(|app| self.restarts(spec, app, exited))
+    }
+
     /// Whether an exited container is to run again: by the first of its rules that fits (KEP-5307), else by its own
     /// policy, else by the pod's.
     pub(super) fn restarts(&self, spec: &PodSpec, wanted: &Container, exited: &observed::Container) -> bool {

@@ -249,6 +249,36 @@ fn one_exit_restarts_all_containers_in_their_order() {
     assert_eq!(next(&up(made("b", 1, State::Running, 0, 13))), Step::Wait(None));
 }
 
+/// Who has restarted before and is done now waits for nothing: no back-off is told of it.
+#[test]
+fn what_is_done_does_not_run_again() {
+    let rule =
+        json!([{ "action": "RestartAllContainers", "exitCodes": { "operator": "In", "values": [42] } }]);
+    let spec = json!({ "restartPolicy": "OnFailure",
+        "initContainers": [{ "name": "i" }, { "name": "s", "restartPolicy": "Always" }],
+        "containers": [{ "name": "a", "restartPolicy": "Never", "restartPolicyRules": rule }, { "name": "b" }],
+        "ephemeralContainers": [{ "name": "e", "image": "x" }] });
+    let mut case = Case::new(spec, Vec::new());
+    let again = |case: &Case, name: &str, code: i32| {
+        case.memory.runs_again(&case.pod, &seen(name, 1, State::Exited, code))
+    };
+    for (name, code, wanted) in [
+        ("i", 0, false),
+        ("i", 1, true),
+        ("s", 0, true),
+        ("a", 3, false),
+        ("a", 42, true),
+        ("b", 0, false),
+        ("b", 1, true),
+        ("e", 1, false),
+        ("gone", 1, false),
+    ] {
+        assert_eq!(again(&case, name, code), wanted, "{name} that ended with {code}");
+    }
+    case.memory.again = ["i-1", "a-1"].map(str::to_owned).into();
+    assert!(again(&case, "i", 0) && again(&case, "a", 3), "all start anew, those too");
+}
+
 #[test]
 fn an_end_that_failed_is_tried_again_later() {
     let grace = Duration::from_secs(3);

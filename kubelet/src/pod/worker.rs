@@ -352,6 +352,9 @@ impl Worker {
             let Some(last) = self.observed.latest(&name).filter(|c| c.state == State::Exited) else {
                 continue;
             };
+            if !self.memory.runs_again(&self.pod, last) {
+                continue;
+            }
             let seen = self.memory.exits.get(&last.id).copied().unwrap_or(now);
             let Some((_, delay)) = self.memory.restarts.waiting(&name, seen, now) else { continue };
             let whole = self.full_name();

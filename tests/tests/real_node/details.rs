@@ -165,4 +165,8 @@ spec:
     shell.says(&restarting, "False");
     shell.says("kubectl exec together -c regular -- sh -c 'grep -c round /s/rounds'", "2");
     shell.says(&all("lastState.terminated.exitCode"), "0 137 42 137");
+    // Another end is the container's own business.
+    shell.ok("kubectl exec together -c regular -- sh -c 'echo 3 >/s/go.new; mv /s/go.new /s/go'");
+    shell.until(&status("containerStatuses[?(@.name==\"source\")].state.terminated.exitCode"), "3");
+    shell.says(&all("restartCount"), "1 1 1 1");
 }

@@ -104,6 +104,7 @@ fn a_cluster_gets_a_second_family() {
         "kubectl patch service plain --type=merge -p '{\"spec\":{\"ipFamilyPolicy\":\"RequireDualStack\"}}'",
         "this cluster is not configured for dual-stack services",
     );
+    cluster.kill();
     cluster.restart_with(BOTH);
     cluster.until(
         "kubectl get servicecidr kubernetes -o jsonpath='{.spec.cidrs}'",
