@@ -7,6 +7,11 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How long an unmount is waited for. Locally it takes milliseconds.
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The paths at which something is mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -194,11 +199,32 @@ impl Mounter for LinuxMounter {
     }
 
     fn unmount(&self, path: &Path) -> Result<(), VolumeError> {
-        // Detached, because a container that is dying may hold it for a moment longer.
-        match umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
-            Ok(()) | Err(nix::Error::EINVAL | nix::Error::ENOENT) => Ok(()),
-            Err(errno) => Err(VolumeError::io("unmount", path, errno.into())),
+        let (told, hears) = mpsc::channel();
+        let target = path.to_owned();
+        // The kernel writes what is left to a server elsewhere before this returns, and that one may be away: the thread is
+        // left behind then, and ends when the server is back.
+        std::thread::Builder::new()
+            .name("unmount".to_owned())
+            .spawn(move || told.send(detach(&target)))
+            .map_err(|e| VolumeError::io("start a thread to unmount", path, e))?;
+        match hears.recv_timeout(UNMOUNT_TIMEOUT) {
+            Ok(done) => done,
+            Err(_) if self.mounts()?.contains(path) => {
+                Err(VolumeError::io("unmount", path, io::ErrorKind::TimedOut.into()))
+            }
+            Err(_) => {
+                tracing::warn!(path = %path.display(), "unmounted; what was not written yet waits for its server");
+                Ok(())
+            }
         }
+    }
+}
+
+/// Detached, because a container that is dying may hold it for a moment longer.
+fn detach(path: &Path) -> Result<(), VolumeError> {
+    match umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
+        Ok(()) | Err(nix::Error::EINVAL | nix::Error::ENOENT) => Ok(()),
+        Err(errno) => Err(VolumeError::io("unmount", path, errno.into())),
     }
 }
 

@@ -37,6 +37,7 @@ fn a_box_that_began_alone_becomes_one_of_several_and_goes_back() {
     one.apply(BOAT);
     one.ok("kubectl create secret generic s --from-literal=y=z && kubectl rollout status deployment/web --timeout=100s");
     let before = one.ok(OBJECTS);
+    let seen = one.ok("kubectl get --raw /api/v1/configmaps | jq -r .metadata.resourceVersion");
     let migrate = |from: &str, to: &str| {
         let data = one.data_dir();
         format!(
@@ -67,6 +68,12 @@ fn a_box_that_began_alone_becomes_one_of_several_and_goes_back() {
     arguments.extend(["--simulate-nodes", "2"]);
     one.restart_with(&arguments);
     assert_eq!(one.ok(OBJECTS), before, "nothing is lost, nothing is another");
+    let watched = one.raw(
+        "GET",
+        &format!("/api/v1/configmaps?watch=1&resourceVersion={}&timeoutSeconds=1", seen.trim()),
+        "",
+    );
+    assert!(watched.text.contains("\"code\":410"), "{watched:?}");
     let url = format!("https://127.0.0.1:{}", one.port());
     let token = one.ok(&format!("coracle token create --server --data-dir {}", one.data_dir().display()));
     let mut arguments = etcd.arguments("192.0.2.2").to_vec();
