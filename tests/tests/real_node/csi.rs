@@ -18,6 +18,8 @@ const REGISTRY: &str = "/var/lib/coracle/kubelet/plugins_registry";
 
 pub fn steps(steps: &mut Steps<'_>) {
     steps.run("csi", csi);
+    // The definitions of snapshots are one for the machine.
+    steps.alone("csi-snapshots", snapshots);
 }
 
 fn started(shell: &Shell, runtime: &Runtime) -> Arc<Driver> {
@@ -42,11 +44,19 @@ fn started(shell: &Shell, runtime: &Runtime) -> Arc<Driver> {
 fn csi(shell: &Shell) {
     let runtime = Runtime::new().expect("a tokio runtime");
     let driver = started(shell, &runtime);
-    shell.apply(&format!("apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {{name: {NAME}}}\nspec: {{podInfoOnMount: true, volumeLifecycleModes: [Persistent, Ephemeral]}}\n"));
-    shell.until_that("kubectl get csinode -o yaml", |out| out.contains(&format!("nodeID: {NAME}-node")));
+    announced(shell);
     claimed(shell, &driver);
     inline(shell, &driver);
     built_in(shell, &driver);
+    gone(shell, &runtime, &driver);
+}
+
+fn announced(shell: &Shell) {
+    shell.apply(&format!("apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {{name: {NAME}}}\nspec: {{podInfoOnMount: true, volumeLifecycleModes: [Persistent, Ephemeral]}}\n"));
+    shell.until_that("kubectl get csinode -o yaml", |out| out.contains(&format!("nodeID: {NAME}-node")));
+}
+
+fn gone(shell: &Shell, runtime: &Runtime, driver: &Driver) {
     // A pod without a grace period is gone before its node is done with it.
     let clean = driver.until("taken away", |state| state.staged.is_empty() && state.published.is_empty());
     runtime.block_on(clean);
@@ -128,4 +138,47 @@ fn built_in(shell: &Shell, driver: &Driver) {
     assert!(controller.made.is_empty() && controller.attached.is_empty() && controller.violations.is_empty());
     drop(state);
     shell.ok("kubectl delete storageclass e2e-built-in");
+}
+
+/// Without a snapshotter of its own: a snapshot is taken of a claim, another claim comes of it, and all goes again.
+fn snapshots(shell: &Shell) {
+    let runtime = Runtime::new().expect("a tokio runtime");
+    let driver = started(shell, &runtime);
+    {
+        let mut state = driver.state.lock().expect("the driver's state");
+        state.controller.ready_after = 2;
+        let further = [ControllerRpcType::CreateDeleteSnapshot, ControllerRpcType::ListSnapshots];
+        state.controller.capabilities.extend(further);
+    }
+    announced(shell);
+    shell.ok("coracle snapshots | kubectl apply -f - && kubectl wait crd/volumesnapshots.snapshot.storage.k8s.io --for=condition=Established --timeout=60s");
+    shell.ok(&format!("kubectl annotate csidriver {NAME} coracle.io/controller=built-in"));
+    shell.apply(&format!(
+        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: e2e-shot}}\nprovisioner: {NAME}\n---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: source}}\nspec: {{accessModes: [ReadWriteOnce], storageClassName: e2e-shot, resources: {{requests: {{storage: 1Mi}}}}}}\n---\napiVersion: snapshot.storage.k8s.io/v1\nkind: VolumeSnapshotClass\nmetadata: {{name: e2e-shots}}\ndriver: {NAME}\ndeletionPolicy: Delete\nparameters: {{quality: good}}\n---\napiVersion: snapshot.storage.k8s.io/v1\nkind: VolumeSnapshot\nmetadata: {{name: shot}}\nspec: {{volumeSnapshotClassName: e2e-shots, source: {{persistentVolumeClaimName: source}}}}\n---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: restored}}\nspec: {{accessModes: [ReadWriteOnce], storageClassName: e2e-shot, resources: {{requests: {{storage: 1Mi}}}}, dataSource: {{apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: shot}}}}\n"
+    ));
+    shell.ok("kubectl wait volumesnapshot/shot --for=jsonpath='{.status.readyToUse}'=true --timeout=100s");
+    shell.ok("kubectl wait pvc/source pvc/restored --for=jsonpath='{.status.phase}'=Bound --timeout=100s");
+    let content = "kubectl get volumesnapshotcontent -o jsonpath='{.items[0].status.snapshotHandle} {.items[0].spec.volumeSnapshotRef.name} {.items[0].spec.driver}'";
+    let told = shell.ok(content);
+    {
+        let state = driver.state.lock().expect("the driver's state");
+        let controller = &state.controller;
+        let shot = controller.snapshots.values().next().expect("a snapshot");
+        assert_eq!(told.trim(), format!("{} shot {NAME}", shot.id));
+        assert!(shot.asked > 2 && shot.parameters["quality"] == "good", "{shot:?}");
+        let restored = controller.made.values().filter(|made| made.source.is_some()).count();
+        assert_eq!((controller.made.len(), restored), (2, 1), "{:?}", controller.made);
+    }
+    shell.ok("kubectl delete volumesnapshot shot --timeout=100s && kubectl delete pvc source restored --timeout=100s");
+    shell.until("kubectl get volumesnapshotcontent -o name", "");
+    shell.until_that("kubectl get pv", |out| !out.contains("e2e-shot"));
+    {
+        let state = driver.state.lock().expect("the driver's state");
+        let controller = &state.controller;
+        assert!(controller.made.is_empty() && controller.snapshots.is_empty(), "{:?}", controller.snapshots);
+        assert_eq!(controller.violations, [""; 0]);
+    }
+    shell
+        .ok("kubectl delete storageclass e2e-shot && coracle snapshots | kubectl delete -f - --timeout=100s");
+    gone(shell, &runtime, &driver);
 }

@@ -37,7 +37,7 @@ spec: {clusterIP: None, selector: {app: web}, ports: [{name: http, port: 8080}]}
 
 pub fn steps(steps: &mut Steps<'_>) {
     steps.run("service", service);
-    steps.alone("service-by-nftables", service_by_nftables);
+    steps.alone("service-in-other-modes", service_in_other_modes);
     steps.run("dns", dns);
     steps.run("aliases", aliases);
     steps.run("affinity", affinity);
@@ -97,16 +97,35 @@ fn service(shell: &Shell) {
     shell.until("iptables-save | grep -c \"$(kubectl config view --minify -o jsonpath='{..namespace}')/web:\" || true", "0");
 }
 
-/// The same in another mode, which a ConfigMap chooses while everything runs.
-fn service_by_nftables(shell: &Shell) {
-    const MAP: &str = "kubectl patch configmap -n kube-system kube-proxy --patch";
-    const MODE: &str = "curl -s http://127.0.0.1:10249/proxyMode";
-    shell.ok(&format!(r#"{MAP} '{{"data":{{"config.conf":"mode: nftables"}}}}'"#));
-    shell.until(MODE, "nftables");
+/// The same in other modes, which a ConfigMap chooses while everything runs.
+fn service_in_other_modes(shell: &Shell) {
+    mode(shell, "nftables");
     service(shell);
-    shell.ok(&format!(r#"{MAP} '{{"data":{{"config.conf":"mode: iptables"}}}}'"#));
-    shell.until(MODE, "iptables");
+    mode(shell, "userspace");
+    service_by_userspace(shell);
+    mode(shell, "iptables");
     shell.until("nft list tables | grep -c kube-proxy || true", "0");
+    shell.until("ip link | grep -c kube-user || true", "0");
+}
+
+fn mode(shell: &Shell, name: &str) {
+    shell.ok(&format!(
+        r#"kubectl patch configmap -n kube-system kube-proxy --patch '{{"data":{{"config.conf":"mode: {name}"}}}}'"#
+    ));
+    shell.until("curl -s http://127.0.0.1:10249/proxyMode", name);
+}
+
+/// The process itself answers, at the Service's own port, and relays.
+fn service_by_userspace(shell: &Shell) {
+    up(shell);
+    let address = shell.ok("kubectl get service web -o jsonpath='{.spec.clusterIP}'");
+    spread(shell, &format!("http://{address}/"), 3);
+    let inside = format!(
+        "kubectl exec $(kubectl get pods -l app=web -o name | head -n 1) -- sh -c 'for i in 1 2 3 4 5 6; do timeout 5 wget -qO- http://{address}/; done' | sort -u | wc -l"
+    );
+    shell.until(&inside, "3");
+    shell.ok("kubectl delete service web");
+    shell.until_that(&format!("curl -s --max-time 1 http://{address}/ || true"), |out| !out.contains("web-"));
 }
 
 /// What no port of a Service takes ends here, whoever sends it; else it would leave by the default route.

@@ -5,8 +5,8 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// SYS_ADMIN, CHOWN, FOWNER, FSETID, DAC_OVERRIDE, NET_ADMIN, NET_RAW and SYS_RESOURCE (capabilities(7)).
-const OF_A_NODE: u64 = 1 << 21 | 1 | 1 << 3 | 1 << 4 | 1 << 1 | 1 << 12 | 1 << 13 | 1 << 24;
+/// SYS_ADMIN, CHOWN, FOWNER, FSETID, DAC_OVERRIDE, NET_ADMIN, NET_BIND_SERVICE, NET_RAW and SYS_RESOURCE (capabilities(7)).
+const OF_A_NODE: u64 = 1 << 21 | 1 | 1 << 3 | 1 << 4 | 1 << 1 | 1 << 10 | 1 << 12 | 1 << 13 | 1 << 24;
 
 /// Permitted, effective and bounding capabilities of every thread, and whether it may gain any.
 fn threads(pid: u32) -> Vec<([u64; 3], bool)> {
