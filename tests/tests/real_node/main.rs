@@ -17,6 +17,7 @@ mod details;
 mod driver;
 mod endings;
 mod environment;
+mod families;
 mod faults;
 mod guarded;
 mod healing;
@@ -67,6 +68,7 @@ fn a_node_from_nothing_to_nothing() {
     joined::steps(&mut steps);
     swapped::steps(&mut steps);
     endings::steps(&mut steps);
+    families::steps(&mut steps);
     steps.alone("up-again-changes-nothing", |_| node.up_again_changes_nothing());
     let kept = std::env::var_os("CORACLE_KEEP_NODE").is_some();
     let forced = steps.is_chosen("forced-down") && !kept;

@@ -53,7 +53,7 @@ fn up(shell: &Shell) {
 }
 
 /// Asks `url` until at least so many different pods have answered.
-fn spread(shell: &Shell, url: &str, wanted: usize) {
+pub fn spread(shell: &Shell, url: &str, wanted: usize) {
     let mut seen = BTreeSet::new();
     wait_for(&format!("answers of {wanted} pods from {url}"), Duration::from_secs(100), || {
         let output =
