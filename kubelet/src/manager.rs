@@ -5,7 +5,7 @@ use crate::cri::{Calls, Runtime, api};
 use crate::kubelet::inbox::Inbox;
 use crate::kubelet::{Kubelet, Register, Slot, Slots};
 use crate::last_seen;
-use crate::measured::{Family, took};
+use crate::metrics::{self, Metric, took};
 use crate::pod::admit::{self, Refusal, Situation, Verdict};
 use crate::pod::stubborn::{EndError, Stubborn, patiently};
 use crate::pod::worker::Worker;
@@ -256,6 +256,7 @@ impl Manager {
             return;
         }
         self.kubelet.recorder.warning(&pod, &refusal.reason, refusal.message.clone());
+        metrics::add(Metric::AdmissionRejections, &[&refusal.reason]);
         let message = format!("Pod was rejected: {}", refusal.message);
         let status = json!({ "phase": "Failed", "reason": refusal.reason, "message": message,
             "observedGeneration": pod.metadata.generation });
@@ -455,12 +456,13 @@ async fn relist(runtime: &dyn Runtime, register: &Register) {
         }
         let began = Instant::now();
         if let Some(last) = last.replace(began) {
-            took(Family::PlegInterval, "", began.duration_since(last));
+            took(Metric::PlegInterval, &[], began.duration_since(last));
         }
         let lists =
             futures::future::try_join(runtime.list_pod_sandboxes(None), runtime.list_containers(None));
         let Ok((sandboxes, containers)) = lists.await else { return };
-        took(Family::PlegRelist, "", began.elapsed());
+        took(Metric::PlegRelist, &[], began.elapsed());
+        metrics::happened(Metric::PlegSeen);
         let uid = |labels: &HashMap<String, String>| labels.get(labels::POD_UID).cloned().unwrap_or_default();
         let sandboxes = sandboxes.into_iter().map(|s| (s.id, (uid(&s.labels), s.state)));
         let containers = containers.into_iter().map(|c| (c.id, (uid(&c.labels), c.state)));

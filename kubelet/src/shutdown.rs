@@ -4,8 +4,8 @@
 use crate::configuration::shutdown::ShutdownPeriod;
 use crate::kubelet::{Kubelet, Slot};
 use crate::logind::{Logind, LogindError};
+use crate::metrics::{Metric, happened};
 use crate::pod_facts::ending::{Eviction, is_over, own_grace};
-use crate::tallies::{self, Tally};
 use coracle_api::error::chain;
 use coracle_client::events::reference;
 use k8s_openapi::api::core::v1::Pod;
@@ -104,14 +104,10 @@ fn note(kubelet: &Kubelet, text: &str) {
     }
 }
 
-fn note_time(what: Tally) {
-    tallies::set(what, "", u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default());
-}
-
 async fn end_all(kubelet: &Kubelet, periods: &[ShutdownPeriod]) {
     tracing::warn!("the machine is shutting down, its pods end");
     kubelet.shutting_down.send_replace(true);
-    note_time(Tally::ShutdownStart);
+    happened(Metric::ShutdownStart);
     note(kubelet, "Shutdown manager detected shutdown event");
     let slots: Vec<Slot> =
         kubelet.register.lock().values().filter(|slot| !is_over(&slot.pod)).cloned().collect();
@@ -126,7 +122,7 @@ async fn end_all(kubelet: &Kubelet, periods: &[ShutdownPeriod]) {
             tracing::warn!(seconds = time.as_secs(), "pods have not ended in their time");
         }
     }
-    note_time(Tally::ShutdownEnd);
+    happened(Metric::ShutdownEnd);
     tracing::warn!("the pods have ended, as far as there was time");
 }
 

@@ -48,10 +48,11 @@ pub const fn exponential<const N: usize>(first: f64, factor: f64) -> [f64; N] {
 }
 
 /// Makes the enum `Metric` with a variant for each family. What is given first stands in front of every name:
-/// `"kubelet_"; Variant = counter "name" [labels], help;` and for histograms `histogram(first, factor, number) "name" …`.
+/// `"kubelet_"; Variant = counter "name" [labels], help;` and for histograms `histogram(first, factor, number) "name" …`, or
+/// `histogram{BOUNDS} "name" …` where they follow no factor.
 #[macro_export]
 macro_rules! metric_families {
-    ($prefix:literal; $($id:ident = $kind:ident $(($first:literal, $factor:literal, $number:literal))?
+    ($prefix:literal; $($id:ident = $kind:ident $(($first:literal, $factor:literal, $number:literal))? $({$bounds:expr})?
         $name:literal [$($label:literal),*], $help:literal;)*) => {
         /// The families, in the order of the page.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,7 +72,7 @@ macro_rules! metric_families {
                         help: $help,
                         kind: $crate::metric_families!(@kind $kind),
                         labels: &[$($label),*],
-                        buckets: $crate::metric_families!(@buckets $($first, $factor, $number)?),
+                        buckets: $crate::metric_families!(@buckets $($first, $factor, $number)? $({$bounds})?),
                     };
                     &DESCRIPTION
                 })* }
@@ -82,6 +83,7 @@ macro_rules! metric_families {
     (@kind gauge) => { $crate::Kind::Gauge };
     (@kind histogram) => { $crate::Kind::Histogram };
     (@buckets) => { &[] };
+    (@buckets {$bounds:expr}) => { $bounds };
     (@buckets $first:literal, $factor:literal, $number:literal) => {
         &$crate::exponential::<$number>($first, $factor)
     };
@@ -134,6 +136,14 @@ impl<M: Families> Metrics<M> {
             }
             Recorder::Gauge(family) => family.with(labels, |gauge| gauge.add(by)),
             Recorder::Histogram(_) => debug_assert!(false, "{} is a histogram", metric.description().name),
+        }
+    }
+
+    /// Sets one gauge.
+    pub fn set(&self, metric: M, labels: &[&str], to: i64) {
+        match self.recorder(metric, labels) {
+            Recorder::Gauge(family) => family.with(labels, |gauge| gauge.set(to)),
+            _ => debug_assert!(false, "{} is no gauge", metric.description().name),
         }
     }
 

@@ -10,7 +10,7 @@ pub use state::StateFileError;
 use crate::blocking;
 use crate::checkpoint::CheckpointError;
 use crate::devices::{Allocated, Devices, Tell};
-use crate::measured::{Family, took};
+use crate::metrics::{self, Metric};
 use crate::placement::cpus::{CpuError, Cpus};
 use crate::placement::hints::{Hint, Hints};
 use crate::placement::machine::Machine;
@@ -18,7 +18,6 @@ use crate::placement::memory::{Block, Memory};
 use crate::placement::settings::Settings;
 use crate::placement::topology::{Policy, Scope};
 use crate::placement::{CpuSet, Want};
-use crate::tallies::{self, Tally};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use state::File;
@@ -197,7 +196,7 @@ impl Allocation {
         if !wants.iter().any(matters) {
             // Who wants nothing that is placed is at home everywhere, and counts all the same.
             if by_topology && !runs {
-                tallies::count(Tally::TopologyRequests, "");
+                metrics::add(Metric::TopologyRequests, &[]);
             }
             return Ok(false);
         }
@@ -211,8 +210,8 @@ impl Allocation {
         let new = !self.has(uid);
         let placed = self.place_all(pod, &wants, runs).await;
         if by_topology {
-            tallies::count(Tally::TopologyRequests, "");
-            took(Family::TopologyAdmission, "", began.elapsed());
+            metrics::add(Metric::TopologyRequests, &[]);
+            metrics::took_millis(Metric::TopologyAdmission, &[], began.elapsed());
         }
         if placed.is_err() && new {
             self.forget(uid);
@@ -277,7 +276,7 @@ impl Allocation {
             [Some(devices), cpus, memory].into_iter().flatten().collect()
         };
         self.settings.topology.decide(&self.machine, &hints).ok_or_else(|| {
-            tallies::count(Tally::TopologyErrors, "");
+            metrics::add(Metric::TopologyErrors, &[]);
             Rejection::disagreement()
         })
     }
@@ -286,16 +285,16 @@ impl Allocation {
         let mut held = self.held.lock();
         let passing_cpus = Self::passing_cpus(&held, &want.pod, passing);
         if let Some(cpus) = held.cpus.as_mut().filter(|_| want.cpus > 0) {
-            tallies::count(Tally::CpuPinningRequests, "");
+            metrics::add(Metric::CpuPinningRequests, &[]);
             cpus.take(want, hint, &passing_cpus).map_err(|error| {
-                tallies::count(Tally::CpuPinningErrors, "");
+                metrics::add(Metric::CpuPinningErrors, &[]);
                 Rejection::of_cpus(&error)
             })?;
         }
         if let Some(memory) = held.memory.as_mut().filter(|_| !want.memory.is_empty()) {
-            tallies::count(Tally::MemoryPinningRequests, "");
+            metrics::add(Metric::MemoryPinningRequests, &[]);
             memory.take(want, hint, passing).map_err(|error| {
-                tallies::count(Tally::MemoryPinningErrors, "");
+                metrics::add(Metric::MemoryPinningErrors, &[]);
                 Rejection::unexpected(error)
             })?;
         }
@@ -390,13 +389,12 @@ impl Allocation {
     fn show(&self) {
         let held = self.held.lock();
         let Some(cpus) = &held.cpus else { return };
-        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        tallies::set(Tally::CpuSharedPool, "", number(cpus.shared().len()) * 1000);
+        metrics::set(Metric::CpuSharedPool, &[], cpus.shared().len() * 1000);
         let by_node = cpus.given_by_node();
-        tallies::set(Tally::CpuExclusive, "", number(by_node.values().sum()));
+        metrics::set(Metric::CpuExclusive, &[], by_node.values().sum());
         by_node
             .into_iter()
-            .for_each(|(node, count)| tallies::set(Tally::CpuPerNode, &node.to_string(), number(count)));
+            .for_each(|(node, count)| metrics::set(Metric::CpuPerNode, &[&node.to_string()], count));
     }
 }
 

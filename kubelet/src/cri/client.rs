@@ -1,9 +1,8 @@
 //! CRI v1 over a unix socket. The channel connects lazily and reconnects by itself.
 
 use super::{Result, Runtime, RuntimeError, api};
-use crate::counted::{self, Counted};
 use crate::cri::CgroupDriver;
-use crate::measured::{Family, took};
+use crate::metrics::{Metric, add, took};
 use api::image_service_client::ImageServiceClient;
 use api::runtime_service_client::RuntimeServiceClient;
 use async_trait::async_trait;
@@ -81,9 +80,10 @@ impl CriClient {
             Err(_) => Err(RuntimeError::Timeout { method, limit }),
         };
         let operation = operation(method);
-        took(Family::Runtime, operation, began.elapsed());
+        add(Metric::RuntimeCalls, &[operation]);
+        took(Metric::RuntimeDuration, &[operation], began.elapsed());
         if answer.is_err() {
-            counted::add(Counted::RuntimeErrors { operation });
+            add(Metric::RuntimeErrors, &[operation]);
         }
         answer
     }

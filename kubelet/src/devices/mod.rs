@@ -14,7 +14,7 @@ pub use book::{Allocated, DeviceError};
 
 use crate::checkpoint::CheckpointError;
 use crate::grpc;
-use crate::measured::{Family, took};
+use crate::metrics::{Metric, took};
 use crate::placement::Want;
 use crate::placement::hints::{Hint, Hints};
 use book::{Book, Choice, Plugin, completed};
@@ -263,7 +263,7 @@ async fn ask(
     let request = api::ContainerAllocateRequest { device_ids: devices.iter().cloned().collect() };
     let request = api::AllocateRequest { container_requests: vec![request] };
     let answer = plugin.client.call::<_, api::AllocateResponse>(api::ALLOCATE, request).await;
-    took(Family::DeviceAllocation, name.to_owned(), began.elapsed());
+    took(Metric::DeviceAllocation, &[name], began.elapsed());
     let failed = |why: String| DeviceError::Plugin { resource: name.to_owned(), why };
     let answer = answer.map_err(|error| failed(error.to_string()))?;
     answer.container_responses.into_iter().next().ok_or_else(|| DeviceError::NoAnswer(name.to_owned()))

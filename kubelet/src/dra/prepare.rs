@@ -7,7 +7,7 @@ use super::object;
 use super::references::{Reference, references};
 use super::state::{ClaimState, Device, DriverState, Nothing};
 use super::{Dra, key};
-use crate::measured::{Family, took};
+use crate::metrics::{Metric, took};
 use coracle_client::ObjectKey;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
@@ -21,14 +21,17 @@ const UNPREPARE: &str = "NodeUnprepareResources";
 /// What is asked of one driver.
 type Batches = BTreeMap<String, Vec<Claim>>;
 
+fn failed(done: &Result<(), DraError>) -> &'static str {
+    if done.is_err() { "true" } else { "false" }
+}
+
 impl Dra {
     /// Makes sure that all claims of the pod are prepared. May be called again at any time, and dropped half-way: what may
     /// have been prepared is known, and given back with [`unprepare`](Self::unprepare).
     pub async fn prepare(&self, pod: &Pod) -> Result<(), DraError> {
         let began = Instant::now();
         let prepared = self.try_prepare(pod).await;
-        let what = if prepared.is_ok() { "PrepareResources,false" } else { "PrepareResources,true" };
-        took(Family::Dra, what, began.elapsed());
+        took(Metric::Dra, &["PrepareResources", failed(&prepared)], began.elapsed());
         prepared
     }
 
@@ -149,8 +152,7 @@ impl Dra {
         }
         let began = Instant::now();
         let unprepared = self.try_unprepare(uid).await;
-        let what = if unprepared.is_ok() { "UnprepareResources,false" } else { "UnprepareResources,true" };
-        took(Family::Dra, what, began.elapsed());
+        took(Metric::Dra, &["UnprepareResources", failed(&unprepared)], began.elapsed());
         unprepared
     }
 

@@ -4,7 +4,7 @@ use super::credentials::Used;
 use super::records::Records;
 use crate::configuration::images::ImageSettings;
 use crate::cri::{Runtime, RuntimeError, api};
-use crate::measured::{self, Family};
+use crate::metrics::{self, Metric};
 use crate::pod_facts::backoff::Backoff;
 use coracle_client::pace::{Pace, Paced};
 use k8s_openapi::api::core::v1::Container;
@@ -148,7 +148,7 @@ impl Puller {
         let took = (started.elapsed(), asked.elapsed());
         let image = self.find(&reference).await?;
         let image = image.ok_or_else(|| failed(format!("image {reference} vanished after its pull")))?;
-        measured::took(Family::ImagePull, of_size(image.size), took.0);
+        metrics::took(Metric::ImagePull, &[of_size(image.size)], took.0);
         if let Err(error) = self.records.pulled(name, &image.id, used.as_ref()) {
             tracing::warn!(image = name, %error, "who pulled the image is not noted, the next pod has to pull it again");
         }

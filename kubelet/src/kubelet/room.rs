@@ -18,7 +18,11 @@ pub enum Pending {
     /// There is no room now.
     Deferred(String),
     /// The node will never have room.
-    Infeasible(String),
+    Infeasible {
+        /// Upstream's word for it, for metrics.
+        detail: &'static str,
+        message: String,
+    },
 }
 
 impl Pending {
@@ -26,7 +30,7 @@ impl Pending {
     pub fn words(&self) -> (&'static str, &str) {
         match self {
             Self::Deferred(message) => ("Deferred", message),
-            Self::Infeasible(message) => ("Infeasible", message),
+            Self::Infeasible { message, .. } => ("Infeasible", message),
         }
     }
 }
@@ -52,9 +56,12 @@ pub fn room<'p>(pod: &Pod, others: impl Iterator<Item = &'p Pod>, node: &Allocat
     for (index, resource) in RESIZABLE.into_iter().enumerate().rev() {
         let (wanted, capacity) = (wanted[index], capacity[index]);
         if wanted > capacity {
-            return Err(Pending::Infeasible(format!(
-                "Node didn't have enough capacity: {resource}, requested: {wanted}, capacity: {capacity}"
-            )));
+            return Err(Pending::Infeasible {
+                detail: "insufficient_node_allocatable",
+                message: format!(
+                    "Node didn't have enough capacity: {resource}, requested: {wanted}, capacity: {capacity}"
+                ),
+            });
         }
     }
     for (index, resource) in RESIZABLE.into_iter().enumerate() {
@@ -103,7 +110,7 @@ pub fn give(slots: &mut Slots, node: &Allocatable) -> HashMap<String, Pending> {
                 slot.inbox.put(|mail| mail.runtime = true);
             }
             Err(pending) => {
-                if matches!(pending, Pending::Infeasible(_)) {
+                if matches!(pending, Pending::Infeasible { .. }) {
                     slot.waiting = None;
                 }
                 without.insert(uid, pending);

@@ -34,9 +34,10 @@ fn room_is_what_the_others_leave() {
     );
     assert_eq!(
         beside(json!({ "requests": { "cpu": "5", "memory": "2000" } })),
-        Err(Pending::Infeasible(
-            "Node didn't have enough capacity: memory, requested: 2000, capacity: 1000".to_owned()
-        ))
+        Err(Pending::Infeasible {
+            detail: "insufficient_node_allocatable",
+            message: "Node didn't have enough capacity: memory, requested: 2000, capacity: 1000".to_owned()
+        })
     );
 }
 
@@ -91,7 +92,7 @@ fn who_gives_something_up_makes_room_for_the_others() {
         slots(&[("a", cpu("1"), cpu("3"), 100), ("b", cpu("3"), cpu("1"), 0), ("c", cpu("0"), cpu("9"), 0)]);
     let without = give(&mut slots, &NODE);
     assert_eq!(granted(&slots), ["a", "b"], "b shrinks first, and a takes what it gave up");
-    assert!(matches!(without["c"], Pending::Infeasible(_)));
+    assert!(matches!(without["c"], Pending::Infeasible { .. }));
     assert!(slots["c"].waiting.is_none(), "what can never be granted is not tried again");
     // Room that was granted counts at once, and is there again when its pod goes.
     slots.get_mut("c").unwrap().waiting = Some(Waiting { pod: pod("c", cpu("1"), 0), since: Instant::now() });

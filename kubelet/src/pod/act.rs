@@ -1,7 +1,6 @@
 //! Doing what the plan says. Execution makes no choices; what fails is remembered for the next plan.
 
 use super::containers::{self, Kind};
-use super::counted::{self, Counted};
 use super::end_act::MIN_GRACE;
 use super::ending::{Ending, is_over};
 use super::plan::{Step, Waiting};
@@ -11,7 +10,7 @@ use super::worker::Worker;
 use crate::container::{dns, hosts, sandbox};
 use crate::cri::api;
 use crate::log_links;
-use crate::measured::{self, Family};
+use crate::metrics::{self, Metric};
 use crate::probe::{Action, Outcome, Target};
 use coracle_storage::beneath;
 use coracle_storage::volumes::{SetUp, VolumeError};
@@ -125,9 +124,17 @@ impl Worker {
         let volumes = pod.spec.as_mut().and_then(|s| s.volumes.as_mut());
         volumes.into_iter().for_each(|all| all.retain(|volume| volume.image.is_none()));
         let first = self.observed.containers.is_empty();
-        let SetUp { mounted, failed, notes } =
+        let SetUp { mounted, failed, notes, timed } =
             Box::pin(self.kubelet.volumes.set_up(&pod, &self.kubelet.allocatable, first, Timestamp::now()))
                 .await;
+        for one in timed {
+            let status = if one.failed { "fail-unknown" } else { "success" };
+            metrics::took(
+                Metric::VolumeOperations,
+                &["false", "volume_mount", status, &one.plugin],
+                one.time,
+            );
+        }
         for note in notes {
             self.event(None, if note.warning { "Warning" } else { "Normal" }, note.reason, note.message);
         }
@@ -214,11 +221,11 @@ impl Worker {
             return;
         }
         self.stop_old_sandboxes().await;
-        counted::add(Counted::StartedPods);
+        metrics::add(Metric::StartedPods, &[]);
         let began = Instant::now();
         let own_cpus = self.kubelet.allocation.has_cpus(&self.uid);
         let limited = self.kubelet.cgroups.set(self.kubelet.runtime.as_ref(), &self.pod, own_cpus).await;
-        measured::took(Family::Cgroup, "create", began.elapsed());
+        metrics::took(Metric::Cgroup, &["create"], began.elapsed());
         let config = match limited {
             Ok(()) => self.sandbox_config(attempt),
             Err(error) => Err(format!("cannot limit the pod: {}", coracle_api::error::chain(&error))),
@@ -234,7 +241,7 @@ impl Worker {
                 self.warn_unless(kept);
             }
             Err(message) => {
-                counted::add(Counted::StartedPodsErrors);
+                metrics::add(Metric::StartedPodsErrors, &[]);
                 let text = format!("Failed to create pod sandbox: {message}");
                 self.event(None, "Warning", "FailedCreatePodSandBox", text);
                 self.volume_failures = self.volume_failures.saturating_add(1);
@@ -288,7 +295,7 @@ impl Worker {
             self.memory.restarts.next(name, Instant::now());
         }
         let container_type = containers::container_type(kind);
-        counted::add(Counted::StartedContainers { container_type });
+        metrics::add(Metric::StartedContainers, &[container_type]);
         match self.create_and_start(kind, &spec, attempt).await {
             Ok(id) => {
                 self.memory.waiting.remove(name);
@@ -300,7 +307,7 @@ impl Worker {
             }
             Err(failure) => {
                 let code = failure.waiting.reason.clone();
-                counted::add(Counted::StartedContainersErrors { container_type, code });
+                metrics::add(Metric::StartedContainersErrors, &[&code, container_type]);
                 self.memory.retry_at.insert(name.to_owned(), Instant::now() + failure.retry_after);
                 self.memory.waiting.insert(name.to_owned(), failure.waiting);
             }

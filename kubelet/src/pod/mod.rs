@@ -21,7 +21,6 @@ mod unlocated;
 mod volumes;
 pub mod worker;
 
-use crate::counted;
 pub use crate::pod_facts::{backoff, containers, ending, labels, observed, qos, resources, userns};
 
 pub use end_act::{force, remove_everything};

@@ -7,6 +7,8 @@ use crate::container::config::Given;
 use crate::container::resources::NodeResources;
 use crate::container::swap;
 use crate::cri::api;
+use crate::kubelet::room::Pending;
+use crate::metrics::{self, Metric};
 use crate::placement::CpuSet;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::HashMap;
@@ -64,6 +66,7 @@ impl Worker {
             }
             Err(rejection) => {
                 self.event(None, "Warning", rejection.reason, rejection.message.clone());
+                metrics::add(Metric::AdmissionRejections, &[rejection.reason]);
                 let message = format!("Pod was rejected: {}", rejection.message);
                 let grace = Some(Duration::ZERO);
                 self.inbox.evict(Eviction { reason: rejection.reason, message, grace, disrupts: false });
@@ -74,11 +77,12 @@ impl Worker {
     }
 
     /// Why the pod's containers cannot have other amounts while they run; upstream's words.
-    pub(super) fn cannot_resize(&self) -> Option<String> {
+    pub(super) fn cannot_resize(&self) -> Option<Pending> {
         let settings = &self.kubelet.config.placement;
         let granted = self.memory.resizes.applied(&self.wanted);
         if swap_changes(&granted, &self.wanted, self.kubelet.node) {
-            return Some("In-place resize of containers with swap is not supported.".to_owned());
+            let message = "In-place resize of containers with swap is not supported.".to_owned();
+            return Some(Pending::Infeasible { detail: "swap_limitation", message });
         }
         if qos::class(granted.as_ref()) != QosClass::Guaranteed {
             return None;
@@ -91,11 +95,15 @@ impl Worker {
             };
             amounts(&granted) != amounts(&self.wanted)
         };
-        let why = |manager: &str| format!("Resize is infeasible for Guaranteed Pods alongside {manager}");
+        let why = |detail, manager: &str| Pending::Infeasible {
+            detail,
+            message: format!("Resize is infeasible for Guaranteed Pods alongside {manager}"),
+        };
         if settings.cpus.is_some() && differs("cpu") {
-            return Some(why("CPU Manager policy \"static\""));
+            return Some(why("guaranteed_pod_cpu_manager_static_policy", "CPU Manager policy \"static\""));
         }
-        (settings.memory && differs("memory")).then(|| why("Memory Manager policy \"Static\""))
+        (settings.memory && differs("memory"))
+            .then(|| why("guaranteed_pod_memory_manager_static_policy", "Memory Manager policy \"Static\""))
     }
 
     /// Gives back what a pod has that has ended, before its status says so: then it may be given to others.

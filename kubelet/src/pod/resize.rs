@@ -12,8 +12,10 @@ use super::qos::amount_of;
 use super::resize_order::Resized;
 use super::resources::{RESIZABLE, effective};
 use crate::kubelet::room::Pending;
+use coracle_api::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -79,6 +81,29 @@ pub struct Resizes {
     pub pending: Option<Pending>,
     /// Why the last attempt failed.
     pub error: Option<String>,
+    /// The generation whose changes were counted last.
+    counted: Option<i64>,
+}
+
+/// One amount of a container that shall change: `cpu` or `memory`, `requests` or `limits`, and `add`, `remove`, `increase` or
+/// `decrease`.
+pub type Asked = [&'static str; 3];
+
+fn asked(from: Option<&ResourceRequirements>, to: Option<&ResourceRequirements>) -> Vec<Asked> {
+    let each = RESIZABLE.into_iter().flat_map(|resource| [(resource, false), (resource, true)]);
+    let changes = each.filter_map(|(resource, limits)| {
+        let (from, to) = (amount_of(from, limits, resource), amount_of(to, limits, resource));
+        let none = Quantity::default();
+        let operation = match from.cmp(&to) {
+            Ordering::Equal => return None,
+            _ if from == none => "add",
+            _ if to == none => "remove",
+            Ordering::Less => "increase",
+            Ordering::Greater => "decrease",
+        };
+        Some([resource, if limits { "limits" } else { "requests" }, operation])
+    });
+    changes.collect()
 }
 
 /// Containers whose resources can change while they run.
@@ -120,6 +145,19 @@ impl Resizes {
         let file = directory.join("resized.json");
         let noted = std::fs::read(&file).ok().and_then(|text| read(&text)).unwrap_or_default();
         Self { noted, file, ..Self::default() }
+    }
+
+    /// What the pod's containers ask for beyond what was granted; once for each of its generations.
+    pub fn newly_asked(&mut self, pod: &Pod) -> Vec<Asked> {
+        let generation = pod.metadata.generation;
+        if self.counted.is_some() && self.counted == generation {
+            return Vec::new();
+        }
+        self.counted = generation;
+        let granted = self.noted.granted.as_ref();
+        let of =
+            |c: &Container| asked(granted.and_then(|all| all.containers.get(&c.name)), c.resources.as_ref());
+        resizable(pod).flat_map(of).collect()
     }
 
     /// A pod that is new here has what its containers were started with, or what its spec says where they do not run.

@@ -8,6 +8,7 @@ use crate::cgroup::limits::Limits;
 use crate::container::resources;
 use crate::cri::api;
 use crate::kubelet::room::{self, Pending, Waiting};
+use crate::metrics::{self, Metric};
 use coracle_api::error::chain;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use std::collections::HashMap;
@@ -23,6 +24,9 @@ impl Worker {
     pub(super) fn allocate(&mut self, ending: Option<&Ending>) {
         self.memory.resizes.meet(&self.wanted, &self.observed);
         if ending.is_none() && self.memory.resizes.wants_more(&self.wanted) {
+            for asked in self.memory.resizes.newly_asked(&self.wanted) {
+                metrics::add(Metric::RequestedResizes, &asked);
+            }
             match self.take_room() {
                 Ok(()) => self.granted(),
                 Err(pending) => self.put_off(pending),
@@ -39,8 +43,8 @@ impl Worker {
 
     /// Under the register's lock, so that no two pods take the same room. Whoever waits and comes first gets it first.
     fn take_room(&self) -> Result<(), Pending> {
-        if let Some(why) = self.cannot_resize() {
-            return Err(Pending::Infeasible(why));
+        if let Some(infeasible) = self.cannot_resize() {
+            return Err(infeasible);
         }
         let mut register = self.kubelet.register.lock();
         let Some(own) = register.get_mut(&self.uid) else { return Ok(()) };
@@ -79,6 +83,9 @@ impl Worker {
         if self.memory.resizes.pending.as_ref() == Some(&pending) {
             return;
         }
+        if let Pending::Infeasible { detail, .. } = &pending {
+            metrics::add(Metric::InfeasibleResizes, &[detail]);
+        }
         let (reason, message) = pending.words();
         let text = format!("Pod resize {reason}: {}", resize::description(&self.wanted, Some(message)));
         self.event(None, "Warning", &format!("Resize{reason}"), text);
@@ -88,7 +95,10 @@ impl Worker {
     /// Says when a resize is through.
     fn note_progress(&mut self) {
         let now = self.memory.resizes.in_progress(&self.pod, &self.observed);
-        if std::mem::replace(&mut self.resizing, now) && !now {
+        let before = self.resizing;
+        self.resizing = now.then(|| before.unwrap_or_else(Instant::now));
+        if let (Some(since), false) = (before, now) {
+            metrics::took_millis(Metric::ResizeDuration, &["true"], since.elapsed());
             let text = format!("Pod resize completed: {}", resize::description(&self.pod, None));
             self.event(None, "Normal", "ResizeCompleted", text);
         }
@@ -147,6 +157,9 @@ impl Worker {
     }
 
     fn refused(&mut self, why: String) {
+        if let Some(since) = self.resizing {
+            metrics::took_millis(Metric::ResizeDuration, &["false"], since.elapsed());
+        }
         self.memory.resize_retry_at = Some(Instant::now() + RETRY);
         if self.memory.resizes.error.as_ref() != Some(&why) {
             let text = format!("Pod resize error: {}", resize::description(&self.pod, Some(&why)));

@@ -3,7 +3,7 @@
 use super::admit::is_new;
 use super::observed::Observed;
 use super::plan::Step;
-use crate::measured::{Family, took};
+use crate::metrics::{Metric, took};
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::HashSet;
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ impl Start {
         if let Some(since) = self.0
             && names.into_iter().all(|name| running.contains(name))
         {
-            took(Family::PodStart, "", since.elapsed());
+            took(Metric::PodStart, &[], since.elapsed());
             self.0 = None;
         }
     }
@@ -48,18 +48,25 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        took(Family::PodWorker, self.operation, self.began.elapsed());
+        took(Metric::PodWorker, &[self.operation], self.began.elapsed());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measured::all;
+    use crate::metrics::all;
+    use coracle_metrics::Text;
 
     #[tokio::test(start_paused = true)]
     async fn a_step_is_timed_until_its_end() {
-        let count = || all().get(&(Family::PodWorker, "kill".into())).map_or(0, |histogram| histogram.count);
+        let count = || {
+            let mut text = Text::default();
+            all().render(&mut text);
+            let page = text.finish();
+            let name = "kubelet_pod_worker_duration_seconds_count{operation_type=\"kill\"} ";
+            page.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok()).unwrap_or_default()
+        };
         let before = count();
         drop(Taken::of(&Step::CleanUp));
         assert!(count() > before);

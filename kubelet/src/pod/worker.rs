@@ -14,7 +14,6 @@
 
 use super::claims::Claims;
 use super::containers::{self, Kind};
-use super::counted::{self, Counted};
 use super::ending::{Ending, Eviction, is_terminal};
 use super::observed::{Observed, State, observe};
 use super::placing::Placing;
@@ -27,6 +26,7 @@ use crate::cri::Calls;
 use crate::images::pull::PullBackoff;
 use crate::kubelet::inbox::{Inbox, Mail};
 use crate::kubelet::{Kubelet, Slot};
+use crate::metrics::{self, Metric};
 use crate::objects::References;
 use crate::pod_facts::now;
 use crate::probe::counts;
@@ -54,7 +54,8 @@ pub struct Worker {
     /// With the resources that it wants.
     pub(super) wanted: Arc<Pod>,
     /// A resize was on its way at the last look.
-    pub(super) resizing: bool,
+    /// Since when what was granted is being carried out.
+    pub(super) resizing: Option<Instant>,
     pub(super) inbox: Arc<Inbox>,
     pub(super) observed: Observed,
     pub(super) memory: Memory,
@@ -128,7 +129,7 @@ impl Worker {
             reported: None,
             start: timing::Start::of(&pod),
             wanted: pod.clone(),
-            resizing: false,
+            resizing: None,
             pod,
             kubelet,
         };
@@ -319,7 +320,8 @@ impl Worker {
                     self.memory.exits.insert(seen.id.clone(), now);
                     let (exit_code, reason) = (seen.exit_code, super::status::end_reason(seen).to_owned());
                     let container_type = containers::container_type(self.kind_of(&seen.name));
-                    counted::add(Counted::TerminatedContainers { container_type, exit_code, reason });
+                    let labels = [container_type, &exit_code.to_string(), &reason];
+                    metrics::add(Metric::TerminatedContainers, &labels);
                     let limit = last_words::limit(self.pod.spec.as_ref());
                     let words = self.spec_of(&seen.name).map(|spec| last_words::read(&spec, seen, limit));
                     self.messages.insert(seen.id.clone(), words.unwrap_or_default());

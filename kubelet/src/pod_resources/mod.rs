@@ -5,11 +5,11 @@ pub mod messages;
 
 use crate::grpc::{self, Service, decode, unknown};
 use crate::kubelet::Kubelet;
+use crate::metrics::{self, Metric};
 use crate::placement::CpuSet;
 use crate::placement::memory::Block;
 use crate::pod::ending::is_over;
 use crate::pods_api::PodsApi;
-use crate::tallies::{self, Tally};
 use async_trait::async_trait;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
@@ -44,13 +44,13 @@ struct PodResources(Arc<Kubelet>);
 impl Service for PodResources {
     async fn call(&self, path: &str, request: Bytes) -> Result<Vec<u8>, Status> {
         let (what, failed) = match path {
-            api::LIST => (Tally::PodResourcesList, Tally::PodResourcesListErrors),
-            api::GET => (Tally::PodResourcesGet, Tally::PodResourcesGetErrors),
-            api::GET_ALLOCATABLE => (Tally::PodResourcesAllocatable, Tally::PodResourcesAllocatableErrors),
+            api::LIST => (Metric::PodResourcesList, Metric::PodResourcesListErrors),
+            api::GET => (Metric::PodResourcesGet, Metric::PodResourcesGetErrors),
+            api::GET_ALLOCATABLE => (Metric::PodResourcesAllocatable, Metric::PodResourcesAllocatableErrors),
             path => return Err(unknown(path)),
         };
-        tallies::count(Tally::PodResourcesRequests, VERSION);
-        tallies::count(what, VERSION);
+        metrics::add(Metric::PodResourcesRequests, &[VERSION]);
+        metrics::add(what, &[VERSION]);
         let answer = match path {
             api::LIST => Ok(self.list().encode_to_vec()),
             api::GET => {
@@ -59,7 +59,7 @@ impl Service for PodResources {
             _ => Ok(self.allocatable().encode_to_vec()),
         };
         if answer.is_err() {
-            tallies::count(failed, VERSION);
+            metrics::add(failed, &[VERSION]);
         }
         answer
     }

@@ -18,7 +18,7 @@ pub use healthz::healthz;
 pub use stats::Cgroups;
 
 use crate::configuration::port::PortSettings;
-use crate::measured::{Family, took};
+use crate::metrics::{Metric, add, took};
 use crate::pods_api::PodsApi;
 use crate::streaming::Ends;
 use auth::{Admitted, Gate};
@@ -28,6 +28,7 @@ use coracle_listen::{Limits, Place, Places, Settings};
 use error::HttpError;
 use http::{Method, Request, Response};
 use rustls_pki_types::CertificateDer;
+use std::borrow::Cow;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -202,14 +203,16 @@ impl Server {
             routes::answer(&self, Request::from_parts(parts, body), admitted).await
         };
         let answer = answer.await.unwrap_or_else(HttpError::into_response);
-        took(Family::Http, labels, began.elapsed());
+        let labels = labels.each_ref().map(|label| &**label);
+        add(Metric::Requests, &labels);
+        took(Metric::RequestDuration, &labels, began.elapsed());
         answer
     }
 }
 
 /// By what a request is counted: method, path as far as upstream tells paths apart, `readwrite`, and whether it lasts.
 /// What nobody serves has no names of its own.
-fn labels(request: &Request<Body>) -> String {
+fn labels(request: &Request<Body>) -> [Cow<'static, str>; 4] {
     let method = match *request.method() {
         Method::GET => "GET",
         Method::POST => "POST",
@@ -217,14 +220,15 @@ fn labels(request: &Request<Body>) -> String {
         _ => "OTHER",
     };
     let mut segments = request.uri().path().trim_start_matches('/').split('/');
-    let path = match (segments.next().unwrap_or_default(), segments.next()) {
-        ("metrics", Some(page @ ("cadvisor" | "probes" | "resource" | "slis"))) => format!("metrics/{page}"),
-        ("stats", Some("summary")) => "stats/summary".to_owned(),
-        (first, _) if PATHS.contains(&first) => first.to_owned(),
-        _ => "other".to_owned(),
+    let path: Cow<'static, str> = match (segments.next().unwrap_or_default(), segments.next()) {
+        ("metrics", Some(page @ ("cadvisor" | "probes" | "resource" | "slis"))) => {
+            format!("metrics/{page}").into()
+        }
+        ("stats", Some("summary")) => "stats/summary".into(),
+        (first, _) => PATHS.into_iter().find(|path| *path == first).unwrap_or("other").into(),
     };
-    let lasts = ["exec", "attach", "portForward", "containerLogs", "run"].contains(&path.as_str());
-    format!("{method},{path},readwrite,{lasts}")
+    let lasts = ["exec", "attach", "portForward", "containerLogs", "run"].contains(&&*path);
+    [method.into(), path, "readwrite".into(), if lasts { "true" } else { "false" }.into()]
 }
 
 #[cfg(test)]

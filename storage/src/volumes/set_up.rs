@@ -8,7 +8,7 @@ use coracle_api::Quantity;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between looks whether a volume has grown; a claim that grows waits so long for its file system to follow.
 const LOOK_FOR_GROWTH: Duration = Duration::from_secs(30);
@@ -40,6 +40,17 @@ pub struct SetUp {
     pub mounted: BTreeMap<String, Mounted>,
     pub failed: Vec<SetUpError>,
     pub notes: Vec<Note>,
+    /// Of volumes that were not there already.
+    pub timed: Vec<Timed>,
+}
+
+/// How long it took to set a volume up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timed {
+    /// As upstream names it: `kubernetes.io/empty-dir`.
+    pub plugin: String,
+    pub time: Duration,
+    pub failed: bool,
 }
 
 /// What a set-up is told beside the volume.
@@ -63,7 +74,7 @@ impl Volumes {
         let of = Circumstances { pod, allocatable, first, now };
         let mut done = SetUp::default();
         for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
-            match Box::pin(self.set_up_one(of, volume, &mut done.notes)).await {
+            match Box::pin(self.set_up_one(of, volume, &mut done)).await {
                 Ok(mounted) => {
                     done.mounted.insert(volume.name.clone(), mounted);
                 }
@@ -77,7 +88,7 @@ impl Volumes {
         &self,
         of: Circumstances<'_>,
         volume: &Volume,
-        notes: &mut Vec<Note>,
+        done: &mut SetUp,
     ) -> Result<Mounted, VolumeError> {
         let spec = resolve(self.objects.as_ref(), of.pod, volume).await?;
         let plugin = self.plugins.iter().find(|p| p.supports(&spec));
@@ -96,11 +107,22 @@ impl Volumes {
             now: of.now,
             first: of.first,
         };
-        let mounted = match plugin.prepare(&request).await? {
-            None => plugin.publish(&request, None).await?,
-            Some(record) => self.set_up_recorded(plugin, &request, record, notes).await?,
+        let (began, known) = (Instant::now(), self.is_published(uid, &volume.name));
+        let mounted = match plugin.prepare(&request).await {
+            Ok(None) => plugin.publish(&request, None).await,
+            Ok(Some(record)) => self.set_up_recorded(plugin, &request, record, &mut done.notes).await,
+            Err(error) => Err(error),
         };
+        if !known {
+            let (plugin, failed) = (plugin.name().to_owned(), mounted.is_err());
+            done.timed.push(Timed { plugin, time: began.elapsed(), failed });
+        }
+        let mounted = mounted?;
         Ok(Mounted { read_only: mounted.read_only || spec.read_only, ..mounted })
+    }
+
+    fn is_published(&self, uid: &str, volume: &str) -> bool {
+        self.published.lock().contains_key(&(uid.to_owned(), volume.to_owned()))
     }
 
     /// First the record, then the step that it is of: whatever happens in between, the volume is taken away again.

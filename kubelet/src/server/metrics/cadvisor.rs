@@ -1,10 +1,11 @@
 //! The families of cAdvisor that dashboards and alerts are built on.
 
-use super::{Page, seconds};
+use super::{respond, seconds};
 use crate::server::Server;
 use crate::server::error::HttpError;
 use crate::server::stats::{self, Node, PodSample, Sample, value};
 use axum::body::Body;
+use coracle_metrics::Text;
 use http::Response;
 
 /// Name, kind, help, and the value if it is known.
@@ -108,9 +109,9 @@ fn limited(sample: &Sample, field: fn(&stats::Account) -> u64) -> Option<String>
 pub(in crate::server) async fn cadvisor(server: &Server) -> Result<Response<Body>, HttpError> {
     let node = Node::read().await?;
     let pods = stats::pods(server).await?;
-    let mut page = Page::default();
+    let mut page = Text::default();
     for (name, kind, help, of) in CPU.iter().chain(MEMORY).chain(REST) {
-        page.family(name, kind, help);
+        page.head(name, help, kind);
         for sample in pods.iter().flat_map(|pod| &pod.containers) {
             let Some(value) = of(sample) else { continue };
             let id = if sample.cgroup.is_empty() { &sample.id } else { &sample.cgroup };
@@ -125,21 +126,21 @@ pub(in crate::server) async fn cadvisor(server: &Server) -> Result<Response<Body
             if *name == "container_cpu_usage_seconds_total" {
                 labels.insert(1, ("cpu", "total"));
             }
-            page.value_at(name, &labels, value, sample.time_nanos / 1_000_000);
+            page.sample_at(name, &labels, value, sample.time_nanos / 1_000_000);
         }
     }
     networks(&mut page, &pods);
-    page.family("machine_cpu_cores", "gauge", "Number of logical CPU cores.");
-    page.value("machine_cpu_cores", &[], std::thread::available_parallelism().map_or(1, usize::from));
-    page.family("machine_memory_bytes", "gauge", "Amount of memory installed on the machine.");
-    page.value("machine_memory_bytes", &[], node.memory_total);
-    page.family("machine_swap_bytes", "gauge", "Amount of swap memory available on the machine.");
-    page.value("machine_swap_bytes", &[], node.swap_total);
-    Ok(page.respond())
+    page.head("machine_cpu_cores", "Number of logical CPU cores.", "gauge");
+    page.sample("machine_cpu_cores", &[], std::thread::available_parallelism().map_or(1, usize::from));
+    page.head("machine_memory_bytes", "Amount of memory installed on the machine.", "gauge");
+    page.sample("machine_memory_bytes", &[], node.memory_total);
+    page.head("machine_swap_bytes", "Amount of swap memory available on the machine.", "gauge");
+    page.sample("machine_swap_bytes", &[], node.swap_total);
+    Ok(respond(page))
 }
 
 /// A pod's network belongs to its sandbox, which cAdvisor shows without a container.
-fn networks(page: &mut Page, pods: &[PodSample]) {
+fn networks(page: &mut Text, pods: &[PodSample]) {
     type Field = fn(&crate::cri::api::NetworkInterfaceUsage) -> Option<u64>;
     let families: [(&str, &str, Field); 4] = [
         ("container_network_receive_bytes_total", "Cumulative count of bytes received", |i| {
@@ -160,13 +161,13 @@ fn networks(page: &mut Page, pods: &[PodSample]) {
         ),
     ];
     for (name, help, field) in families {
-        page.family(name, "counter", help);
+        page.head(name, help, "counter");
         for pod in pods {
             for interface in &pod.network {
                 let Some(value) = field(interface) else { continue };
                 let labels =
                     [("interface", &*interface.name), ("namespace", &*pod.namespace), ("pod", &*pod.pod)];
-                page.value_at(name, &labels, value, pod.time_nanos() / 1_000_000);
+                page.sample_at(name, &labels, value, pod.time_nanos() / 1_000_000);
             }
         }
     }

@@ -1,12 +1,9 @@
 //! `/metrics`, `/metrics/resource`, `/metrics/cadvisor`, `/metrics/probes` and `/metrics/slis`, in Prometheus' text form.
 
 mod cadvisor;
-mod counted;
-mod measured;
 mod probes;
 mod resource;
 mod slis;
-mod tallies;
 mod volumes;
 
 pub(super) use cadvisor::cadvisor;
@@ -16,50 +13,21 @@ pub(super) use slis::{checked, objectives};
 
 use super::Server;
 use crate::blocking::reading;
+use crate::metrics;
 use crate::volume_stats::Share;
 use axum::body::Body;
+use coracle_metrics::{CONTENT_TYPE, Text};
 use http::{HeaderValue, Response, header};
+use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
-use std::fmt::{Display, Write};
+use std::sync::Arc;
 
 const NANOS: f64 = 1e9;
 
-/// The page under construction.
-#[derive(Default)]
-struct Page(String);
-
-impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a String cannot fail.
-        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
-    }
-
-    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        self.sample(name, labels, value);
-        self.0.push('\n');
-    }
-
-    /// With the time of the reading, in milliseconds since 1970.
-    fn value_at(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display, millis: i64) {
-        self.sample(name, labels, value);
-        let _ = writeln!(self.0, " {millis}");
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        self.0.push_str(name);
-        for (at, (key, text)) in labels.iter().enumerate() {
-            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            let _ = write!(self.0, "{}{key}=\"{text}\"", if at == 0 { "{" } else { "," });
-        }
-        let _ = write!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
-    }
-
-    fn respond(self) -> Response<Body> {
-        let mut response = Response::new(Body::from(self.0));
-        let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-        response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        response
-    }
+fn respond(page: Text) -> Response<Body> {
+    let mut response = Response::new(Body::from(page.finish()));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
+    response
 }
 
 /// Counters become seconds, as Prometheus wants them.
@@ -70,9 +38,9 @@ fn seconds(nanos: u64) -> f64 {
 
 /// The kubelet's own: the pods and containers it runs.
 pub(super) async fn kubelet(server: &Server) -> Response<Body> {
-    let mut page = Page::default();
-    page.family("kubelet_node_name", "gauge", "The node's name. The count is always 1.");
-    page.value("kubelet_node_name", &[("node", &server.node_name)], 1);
+    let mut page = Text::default();
+    page.head("kubelet_node_name", "The node's name. The count is always 1.", "gauge");
+    page.sample("kubelet_node_name", &[("node", &server.node_name)], 1);
     volumes::write(&mut page, &shares(server).await);
     let (mut running_pods, mut containers) = (0u32, BTreeMap::from([("exited", 0u32), ("running", 0)]));
     for pod in server.pods.pods() {
@@ -84,26 +52,46 @@ pub(super) async fn kubelet(server: &Server) -> Response<Body> {
             *containers.entry(if container.running { "running" } else { "exited" }).or_default() += 1;
         }
     }
-    page.family("kubelet_running_pods", "gauge", "Number of pods that have a running pod sandbox");
-    page.value("kubelet_running_pods", &[], running_pods);
-    page.family("kubelet_running_containers", "gauge", "Number of containers currently running");
+    page.head("kubelet_running_pods", "Number of pods that have a running pod sandbox", "gauge");
+    page.sample("kubelet_running_pods", &[], running_pods);
+    page.head("kubelet_running_containers", "Number of containers currently running", "gauge");
     for (state, count) in containers {
-        page.value("kubelet_running_containers", &[("container_state", state)], count);
+        page.sample("kubelet_running_containers", &[("container_state", state)], count);
     }
-    counted::write(&mut page);
-    measured::write(&mut page);
-    tallies::write(&mut page);
+    resizes(&mut page, &server.pods.pods());
+    metrics::all().render(&mut page);
     claims(&mut page, server);
-    page.0.push_str(&(server.process_metrics)());
-    page.respond()
+    page.page(&(server.process_metrics)());
+    respond(page)
+}
+
+/// How many pods wait for other resources, and how many are being given them.
+fn resizes(page: &mut Text, pods: &[Arc<Pod>]) {
+    let conditions = |kind: &'static str| {
+        let all = pods.iter().filter_map(|pod| pod.status.as_ref()?.conditions.as_ref()).flatten();
+        all.filter(move |condition| condition.type_ == kind && condition.status == "True")
+    };
+    let name = "kubelet_pod_pending_resizes";
+    page.head(name, "Number of pods whose resize waits", "gauge");
+    for reason in ["Deferred", "Infeasible"] {
+        let waiting = conditions("PodResizePending").filter(|c| c.reason.as_deref() == Some(reason)).count();
+        page.sample(name, &[("reason", &reason.to_ascii_lowercase())], waiting);
+    }
+    let progress = conditions("PodResizeInProgress").count();
+    page.single(
+        "kubelet_pod_in_progress_resizes",
+        "Number of pods that are being resized",
+        "gauge",
+        progress,
+    );
 }
 
 /// How many claims are, or may be, prepared.
-fn claims(page: &mut Page, server: &Server) {
+fn claims(page: &mut Text, server: &Server) {
     let name = "dra_resource_claims_in_use";
-    page.family(name, "gauge", "ResourceClaims in use by this node, by driver; <any> counts each once");
+    page.head(name, "ResourceClaims in use by this node, by driver; <any> counts each once", "gauge");
     for (driver, count) in server.pods.claims_in_use() {
-        page.value(name, &[("driver_name", &driver)], count);
+        page.sample(name, &[("driver_name", &driver)], count);
     }
 }
 

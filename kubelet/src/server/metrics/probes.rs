@@ -1,15 +1,16 @@
 //! How probes have ended.
 
-use super::Page;
+use super::respond;
 use crate::probe::counts;
 use axum::body::Body;
+use coracle_metrics::Text;
 use http::Response;
 
 pub(in crate::server) fn probes() -> Response<Body> {
-    let mut page = Page::default();
+    let mut page = Text::default();
     let name = "prober_probe_total";
     let help = "Cumulative number of a liveness, readiness or startup probe for a container by result.";
-    page.family(name, "counter", help);
+    page.head(name, help, "counter");
     for (of, count) in counts::all() {
         let labels = [
             ("container", &*of.container),
@@ -19,7 +20,7 @@ pub(in crate::server) fn probes() -> Response<Body> {
             ("probe_type", of.kind.title()),
             ("result", of.result),
         ];
-        page.value(name, &labels, count);
+        page.sample(name, &labels, count);
     }
-    page.respond()
+    respond(page)
 }

@@ -1,10 +1,11 @@
 //! What metrics-server reads: upstream's resource metrics, each with the time of its reading.
 
-use super::{Page, seconds};
+use super::{respond, seconds};
 use crate::server::Server;
 use crate::server::error::HttpError;
 use crate::server::stats::{self, Node, PodSample, Sample};
 use axum::body::Body;
+use coracle_metrics::Text;
 use http::Response;
 use jiff::Timestamp;
 
@@ -16,7 +17,7 @@ pub(in crate::server) async fn resource(server: &Server) -> Result<Response<Body
     let node = Node::read().await?;
     let now = Timestamp::now().as_millisecond();
     let pods = stats::pods(server).await;
-    let mut page = Page::default();
+    let mut page = Text::default();
     let failed = u8::from(pods.is_err());
     // Upstream shows the node even where the runtime does not answer.
     let pods = pods.unwrap_or_default();
@@ -24,35 +25,31 @@ pub(in crate::server) async fn resource(server: &Server) -> Result<Response<Body
     of_node(&mut page, &node, now);
     of_pods(&mut page, &pods);
     let help = "1 if there was an error while getting container metrics, 0 otherwise";
-    page.family("resource_scrape_error", "gauge", help);
-    page.value("resource_scrape_error", &[], failed);
-    Ok(page.respond())
+    page.head("resource_scrape_error", help, "gauge");
+    page.sample("resource_scrape_error", &[], failed);
+    Ok(respond(page))
 }
 
-fn of_node(page: &mut Page, node: &Node, now: i64) {
+fn of_node(page: &mut Text, node: &Node, now: i64) {
     let name = "node_cpu_usage_seconds_total";
-    page.family(name, "counter", "Cumulative cpu time consumed by the node in core-seconds");
-    page.value_at(name, &[], seconds(node.cpu_nanos), now);
+    page.head(name, "Cumulative cpu time consumed by the node in core-seconds", "counter");
+    page.sample_at(name, &[], seconds(node.cpu_nanos), now);
     let name = "node_memory_working_set_bytes";
-    page.family(name, "gauge", "Current working set of the node in bytes");
-    page.value_at(name, &[], node.working_set(), now);
+    page.head(name, "Current working set of the node in bytes", "gauge");
+    page.sample_at(name, &[], node.working_set(), now);
     let name = "node_swap_usage_bytes";
-    page.family(
-        name,
-        "gauge",
-        "Current swap usage of the node in bytes. Reported only on non-windows systems",
-    );
-    page.value_at(name, &[], node.swap_used(), now);
+    page.head(name, "Current swap usage of the node in bytes. Reported only on non-windows systems", "gauge");
+    page.sample_at(name, &[], node.swap_used(), now);
 }
 
-fn containers(page: &mut Page, pods: &[PodSample]) {
+fn containers(page: &mut Text, pods: &[PodSample]) {
     let mut family = |name: &str, kind: &str, help: &str, of: &dyn Fn(&Sample) -> Option<String>| {
-        page.family(name, kind, help);
+        page.head(name, help, kind);
         for sample in pods.iter().flat_map(|pod| &pod.containers) {
             let Some(value) = of(sample) else { continue };
             let labels =
                 [("container", &*sample.container), ("namespace", &*sample.namespace), ("pod", &*sample.pod)];
-            page.value_at(name, &labels, value, millis(sample.time_nanos));
+            page.sample_at(name, &labels, value, millis(sample.time_nanos));
         }
     };
     family(
@@ -81,12 +78,12 @@ fn containers(page: &mut Page, pods: &[PodSample]) {
     );
 }
 
-fn of_pods(page: &mut Page, pods: &[PodSample]) {
+fn of_pods(page: &mut Text, pods: &[PodSample]) {
     let mut family = |name: &str, kind: &str, help: &str, of: &dyn Fn(&PodSample) -> String| {
-        page.family(name, kind, help);
+        page.head(name, help, kind);
         for pod in pods {
             let labels = [("namespace", &*pod.namespace), ("pod", &*pod.pod)];
-            page.value_at(name, &labels, of(pod), millis(pod.time_nanos()));
+            page.sample_at(name, &labels, of(pod), millis(pod.time_nanos()));
         }
     };
     family(

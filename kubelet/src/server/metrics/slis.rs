@@ -1,7 +1,8 @@
 //! `/metrics/slis`: the health checks that objectives of service are made of, and how often each was asked (KEP-3466).
 
-use super::Page;
+use super::respond;
 use axum::body::Body;
+use coracle_metrics::Text;
 use http::Response;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,17 +22,17 @@ pub(in crate::server) fn checked(path: &[&str]) {
 }
 
 pub(in crate::server) fn objectives() -> Response<Body> {
-    let mut page = Page::default();
+    let mut page = Text::default();
     let name = "kubernetes_healthcheck";
-    page.family(name, "gauge", "This metric records the result of a single healthcheck.");
+    page.head(name, "This metric records the result of a single healthcheck.", "gauge");
     for check in CHECKS {
-        page.value(name, &[("name", check), ("type", "healthz")], 1);
+        page.sample(name, &[("name", check), ("type", "healthz")], 1);
     }
     let name = "kubernetes_healthchecks_total";
-    page.family(name, "counter", "This metric records the results of all healthcheck.");
+    page.head(name, "This metric records the results of all healthcheck.", "counter");
     for (check, asked) in CHECKS.iter().zip(&ASKED) {
         let labels = [("name", *check), ("status", "success"), ("type", "healthz")];
-        page.value(name, &labels, asked.load(Ordering::Relaxed));
+        page.sample(name, &labels, asked.load(Ordering::Relaxed));
     }
-    page.respond()
+    respond(page)
 }

@@ -1,7 +1,7 @@
 //! What claims' volumes hold.
 
-use super::Page;
 use crate::volume_stats::Share;
+use coracle_metrics::Text;
 
 /// Upstream's families, each with the field of a volume's statistics.
 const FAMILIES: [(&str, &str, &str); 6] = [
@@ -16,7 +16,7 @@ const FAMILIES: [(&str, &str, &str); 6] = [
 const ABNORMAL: &str = "kubelet_volume_stats_health_status_abnormal";
 
 /// A claim that several pods mount is told once.
-pub(super) fn write(page: &mut Page, shares: &[Share]) {
+pub(super) fn write(page: &mut Text, shares: &[Share]) {
     let mut claims: Vec<(&str, &str, &serde_json::Value)> = shares
         .iter()
         .filter_map(|share| {
@@ -27,19 +27,19 @@ pub(super) fn write(page: &mut Page, shares: &[Share]) {
     claims.sort_by_key(|(namespace, name, _)| (*namespace, *name));
     claims.dedup_by_key(|(namespace, name, _)| (*namespace, *name));
     for (family, field, help) in FAMILIES {
-        page.family(family, "gauge", help);
+        page.head(family, help, "gauge");
         for (namespace, claim, entry) in &claims {
             if let Some(value) = entry[field].as_u64() {
                 let labels = [("namespace", *namespace), ("persistentvolumeclaim", *claim)];
-                page.value(family, &labels, value);
+                page.sample(family, &labels, value);
             }
         }
     }
-    page.family(ABNORMAL, "gauge", "Abnormal volume health status. The count is either 1 or 0");
+    page.head(ABNORMAL, "Abnormal volume health status. The count is either 1 or 0", "gauge");
     for (namespace, claim, entry) in &claims {
         if let Some(abnormal) = entry["volumeHealthStats"]["abnormal"].as_bool() {
             let labels = [("namespace", *namespace), ("persistentvolumeclaim", *claim)];
-            page.value(ABNORMAL, &labels, u8::from(abnormal));
+            page.sample(ABNORMAL, &labels, u8::from(abnormal));
         }
     }
 }
@@ -60,10 +60,11 @@ mod tests {
         };
         let claim =
             json!({ "capacityBytes": 10, "usedBytes": 4, "pvcRef": { "name": "data", "namespace": "shop" } });
-        let mut page = Page::default();
+        let mut page = Text::default();
         write(&mut page, &[share(claim.clone()), share(claim), share(json!({ "usedBytes": 7 }))]);
         let line = "kubelet_volume_stats_used_bytes{namespace=\"shop\",persistentvolumeclaim=\"data\"} 4\n";
-        assert_eq!(page.0.matches(line).count(), 1, "{}", page.0);
-        assert!(!page.0.contains("} 7"), "{}", page.0);
+        let shown = page.finish();
+        assert_eq!(shown.matches(line).count(), 1, "{shown}");
+        assert!(!shown.contains("} 7"), "{shown}");
     }
 }

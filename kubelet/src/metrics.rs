@@ -1,0 +1,173 @@
+//! What this process counts as a kubelet, under upstream's names, for `/metrics`.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+pub type Metrics = coracle_metrics::Metrics<Metric>;
+
+/// Prometheus' own.
+const DEFAULT: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const POD_START: &[f64] = &[
+    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0,
+    480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+];
+const CLAIMS: &[f64] =
+    &[0.1, 0.15, 0.25, 0.4, 0.5, 0.75, 1.0, 1.5, 2.5, 4.0, 5.0, 7.5, 10.0, 15.0, 25.0, 40.0];
+const PULLS: &[f64] =
+    &[1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 180.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0];
+const VOLUMES: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
+
+coracle_metrics::metric_families! { "";
+    StartedPods = counter "kubelet_started_pods_total" [], "Cumulative number of pods started";
+    StartedPodsErrors = counter "kubelet_started_pods_errors_total" [],
+        "Cumulative number of errors when starting pods";
+    StartedContainers = counter "kubelet_started_containers_total" ["container_type"],
+        "Cumulative number of containers started";
+    StartedContainersErrors = counter "kubelet_started_containers_errors_total" ["code", "container_type"],
+        "Cumulative number of errors when starting containers";
+    TerminatedContainers = counter "kubelet_terminated_containers_total" ["container_type", "exit_code", "reason"],
+        "Cumulative number of containers that ended";
+    RuntimeCalls = counter "kubelet_runtime_operations_total" ["operation_type"],
+        "Cumulative number of calls to the runtime";
+    RuntimeErrors = counter "kubelet_runtime_operations_errors_total" ["operation_type"],
+        "Cumulative number of calls to the runtime that failed";
+    RuntimeDuration = histogram(0.005, 2.5, 14) "kubelet_runtime_operations_duration_seconds" ["operation_type"],
+        "Duration in seconds of calls to the runtime";
+    Evictions = counter "kubelet_evictions" ["eviction_signal"],
+        "Cumulative number of pods evicted, by eviction signal";
+    AdmissionRejections = counter "kubelet_admission_rejections_total" ["reason"],
+        "Cumulative number of pods that the node refused";
+    PodStart = histogram{POD_START} "kubelet_pod_start_duration_seconds" [],
+        "Duration in seconds from when the kubelet first saw a pod to when all its containers ran";
+    PodWorker = histogram{DEFAULT} "kubelet_pod_worker_duration_seconds" ["operation_type"],
+        "Duration in seconds of one step of a pod's worker";
+    PlegRelist = histogram{DEFAULT} "kubelet_pleg_relist_duration_seconds" [],
+        "Duration in seconds of asking the runtime for all sandboxes and containers";
+    PlegInterval = histogram{DEFAULT} "kubelet_pleg_relist_interval_seconds" [],
+        "Interval in seconds between two such questions";
+    PlegSeen = gauge "kubelet_pleg_last_seen_seconds" [],
+        "When they were answered last, in seconds since 1970";
+    Cgroup = histogram{DEFAULT} "kubelet_cgroup_manager_duration_seconds" ["operation_type"],
+        "Duration in seconds of writing the cgroup of a pod";
+    ImagePull = histogram{PULLS} "kubelet_image_pull_duration_seconds" ["image_size_in_bytes"],
+        "Duration in seconds of pulling an image, by its size";
+    Requests = counter "kubelet_http_requests_total" ["method", "path", "server_type", "long_running"],
+        "Cumulative number of requests that were answered";
+    RequestDuration = histogram{DEFAULT} "kubelet_http_requests_duration_seconds" ["method", "path", "server_type", "long_running"],
+        "Duration in seconds until requests are answered; what is streamed comes later";
+    RequestedResizes = counter "kubelet_container_requested_resizes_total" ["resource", "requirement", "operation"],
+        "Cumulative number of changes to the resources of containers that were asked for";
+    InfeasibleResizes = counter "kubelet_pod_infeasible_resizes_total" ["reason_detail"],
+        "Cumulative number of resizes that the node can never grant";
+    ResizeDuration = histogram(10.0, 2.0, 15) "kubelet_pod_resize_duration_milliseconds" ["success"],
+        "Duration in milliseconds from when a resize was granted to when it was carried out";
+    VolumeOperations = histogram{VOLUMES} "storage_operation_duration_seconds" ["migrated", "operation_name", "status", "volume_plugin"],
+        "Duration in seconds of work on volumes";
+    Dra = histogram{CLAIMS} "dra_operations_duration_seconds" ["operation_name", "is_error"],
+        "Duration in seconds of preparing the claims of a pod, or giving them back";
+    DeviceAllocation = histogram{DEFAULT} "kubelet_device_plugin_alloc_duration_seconds" ["resource_name"],
+        "Duration in seconds of a device plugin's answer to an allocation";
+    PluginRegistrations = counter "kubelet_device_plugin_registration_total" ["resource_name"],
+        "Cumulative number of registrations of device plugins";
+    CpuPinningRequests = counter "kubelet_cpu_manager_pinning_requests_total" [],
+        "Cumulative number of containers that asked for CPUs of their own";
+    CpuPinningErrors = counter "kubelet_cpu_manager_pinning_errors_total" [],
+        "Cumulative number of containers that did not get them";
+    CpuSharedPool = gauge "kubelet_cpu_manager_shared_pool_size_millicores" [],
+        "CPUs that containers share, in thousandths";
+    CpuExclusive = gauge "kubelet_cpu_manager_exclusive_cpu_allocation_count" [],
+        "CPUs that containers have as their own";
+    CpuPerNode = gauge "kubelet_cpu_manager_allocation_per_numa" ["numa_node"],
+        "CPUs that containers have as their own, by NUMA node";
+    MemoryPinningRequests = counter "kubelet_memory_manager_pinning_requests_total" [],
+        "Cumulative number of containers that asked for memory of their own";
+    MemoryPinningErrors = counter "kubelet_memory_manager_pinning_errors_total" [],
+        "Cumulative number of containers that did not get it";
+    TopologyRequests = counter "kubelet_topology_manager_admission_requests_total" [],
+        "Cumulative number of pods whose resources had to agree on NUMA nodes";
+    TopologyErrors = counter "kubelet_topology_manager_admission_errors_total" [],
+        "Cumulative number of pods whose resources did not agree";
+    TopologyAdmission = histogram(0.05, 2.0, 15) "kubelet_topology_manager_admission_duration_ms" [],
+        "Duration in milliseconds of placing the resources of a pod";
+    PodResourcesRequests = counter "kubelet_pod_resources_endpoint_requests_total" ["server_api_version"],
+        "Cumulative number of requests to the pod-resources API";
+    PodResourcesList = counter "kubelet_pod_resources_endpoint_requests_list" ["server_api_version"],
+        "Cumulative number of its List requests";
+    PodResourcesGet = counter "kubelet_pod_resources_endpoint_requests_get" ["server_api_version"],
+        "Cumulative number of its Get requests";
+    PodResourcesAllocatable = counter "kubelet_pod_resources_endpoint_requests_get_allocatable" ["server_api_version"],
+        "Cumulative number of its GetAllocatableResources requests";
+    PodResourcesListErrors = counter "kubelet_pod_resources_endpoint_errors_list" ["server_api_version"],
+        "Cumulative number of List requests that failed";
+    PodResourcesGetErrors = counter "kubelet_pod_resources_endpoint_errors_get" ["server_api_version"],
+        "Cumulative number of Get requests that failed";
+    PodResourcesAllocatableErrors = counter "kubelet_pod_resources_endpoint_errors_get_allocatable" ["server_api_version"],
+        "Cumulative number of GetAllocatableResources requests that failed";
+    ShutdownStart = gauge "kubelet_graceful_shutdown_start_time_seconds" [],
+        "When pods were told last that the machine ends, in seconds since 1970";
+    ShutdownEnd = gauge "kubelet_graceful_shutdown_end_time_seconds" [],
+        "When the last of them had ended, in seconds since 1970";
+}
+
+static ALL: LazyLock<Metrics> = LazyLock::new(Metrics::default);
+
+pub fn all() -> &'static Metrics {
+    &ALL
+}
+
+pub fn add(metric: Metric, labels: &[&str]) {
+    ALL.add(metric, labels, 1);
+}
+
+pub fn set(metric: Metric, labels: &[&str], to: usize) {
+    ALL.set(metric, labels, i64::try_from(to).unwrap_or(i64::MAX));
+}
+
+pub fn took(metric: Metric, labels: &[&str], time: Duration) {
+    ALL.observe(metric, labels, time);
+}
+
+/// For families in milliseconds.
+pub fn took_millis(metric: Metric, labels: &[&str], time: Duration) {
+    ALL.observe_number(metric, labels, time.as_secs_f64() * 1000.0);
+}
+
+/// Sets a gauge of a time, in seconds since 1970.
+pub fn happened(metric: Metric) {
+    ALL.set(metric, &[], jiff::Timestamp::now().as_second());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coracle_metrics::{Families, Kind, Text};
+
+    #[test]
+    fn every_family_shows_what_was_counted() {
+        let metrics = Metrics::default();
+        for metric in Metric::ALL {
+            let description = metric.description();
+            let labels = vec!["test"; description.labels.len()];
+            match description.kind {
+                Kind::Counter => metrics.add(*metric, &labels, 1),
+                Kind::Gauge => metrics.set(*metric, &labels, 1),
+                Kind::Histogram => {
+                    assert!(description.buckets.is_sorted() && !description.buckets.is_empty(), "{metric:?}");
+                    metrics.observe_number(*metric, &labels, 1.0);
+                }
+            }
+        }
+        let mut text = Text::default();
+        metrics.render(&mut text);
+        let page = text.finish();
+        for metric in Metric::ALL {
+            let description = metric.description();
+            let labels: Vec<String> =
+                description.labels.iter().map(|label| format!("{label}=\"test\"")).collect();
+            let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+            let suffix = if description.kind == Kind::Histogram { "_count" } else { "" };
+            let line = format!("\n{}{suffix}{labels} 1\n", description.name);
+            assert!(page.contains(&line), "{line} in\n{page}");
+        }
+    }
+}
