@@ -12,6 +12,7 @@ pub mod error;
 mod float;
 mod generated;
 pub mod go;
+pub mod hex;
 pub mod identity;
 pub mod managed;
 pub mod meta;

@@ -3,6 +3,7 @@
 use crate::settings::{first_of, or_note};
 use axum::http::Uri;
 use clap::Args;
+use coracle_api::hex;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde::Deserialize;
@@ -64,12 +65,12 @@ impl ServerToken {
         };
         let (token, key) = text.rsplit_once('.').ok_or_else(wrong)?;
         let token = Token::parse(token).map_err(|_| wrong())?;
-        let key = crate::hex::key_of(key).and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)?;
+        let key = hex::bytes(key).and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)?;
         Ok(Self { token, key })
     }
 
     pub fn whole(&self) -> String {
-        self.key.iter().fold(self.token.whole() + ".", |text, byte| format!("{text}{byte:02x}"))
+        format!("{}.{}", self.token.whole(), hex::text(&self.key))
     }
 }
 
@@ -156,7 +157,7 @@ impl Pin {
         let der = CertificateDer::from_pem_slice(ca_pem.as_bytes()).map_err(|e| unreadable(&e))?;
         let (_, certificate) = X509Certificate::from_der(&der).map_err(|e| unreadable(&e))?;
         let digest = Sha256::digest(certificate.public_key().raw);
-        Ok(Self(digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))))
+        Ok(Self(format!("sha256:{}", hex::text(&digest))))
     }
 }
 

@@ -10,6 +10,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coracle_api::hex;
 use coracle_apiserver::store::sled::Picture;
 use coracle_apiserver::store::{KeyValue, Revision, Value as Stored};
 use serde::{Deserialize, Serialize};
@@ -76,10 +77,6 @@ impl<W: Write> Summed<W> {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 pub fn write(out: impl Write, picture: &Picture) -> io::Result<()> {
     let mut out = Summed { out, sum: Sha256::new() };
     let head = Head { format: FORMAT.to_owned(), revision: picture.revision().0, objects: picture.objects() };
@@ -87,7 +84,7 @@ pub fn write(out: impl Write, picture: &Picture) -> io::Result<()> {
     for item in picture.items() {
         out.line(&line(&item))?;
     }
-    let end = End { sha256: hex(&out.sum.clone().finalize()) };
+    let end = End { sha256: hex::text(&out.sum.clone().finalize()) };
     out.line(&end)?;
     out.out.flush()
 }
@@ -123,7 +120,7 @@ pub fn read(mut input: impl BufRead) -> Result<(Revision, Vec<KeyValue>), LinesE
             return Err(LinesError::Truncated);
         }
         if let Ok(end) = serde_json::from_str::<End>(&text) {
-            if hex(&sum.finalize()) != end.sha256 || items.len() as u64 != found.objects {
+            if hex::text(&sum.finalize()) != end.sha256 || items.len() as u64 != found.objects {
                 return Err(LinesError::Checksum);
             }
             text.clear();
@@ -173,7 +170,7 @@ mod tests {
         out.line(&Head { format: FORMAT.to_owned(), revision: 9, objects: 2 }).expect("written");
         out.line(&line("pods./default/web", br#"{"kind":"Pod","spec":{"b":1,"a":1.50}}"#)).expect("written");
         out.line(&line("secrets./default/a", b"k8s:enc:\xff\n")).expect("written");
-        let end = End { sha256: hex(&out.sum.clone().finalize()) };
+        let end = End { sha256: hex::text(&out.sum.clone().finalize()) };
         out.line(&end).expect("written");
         out.out
     }

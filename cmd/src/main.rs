@@ -26,7 +26,6 @@ mod etcd;
 mod eviction;
 mod flags;
 mod handover;
-mod hex;
 mod join;
 mod kubeconfig;
 mod kubelet;

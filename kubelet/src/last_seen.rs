@@ -233,7 +233,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 impl Sealed {
     /// Names say what somebody runs: they are not to be read off the directory either.
     fn path(&self, name: &str) -> PathBuf {
-        let hash: String = Sha256::digest(name)[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = coracle_api::hex::text(&Sha256::digest(name)[..16]);
         self.dir.join(hash).with_extension("sealed")
     }
 

@@ -83,7 +83,7 @@ fn file(path: &Path, name: &str, length: u64) -> Option<File> {
         }
     };
     let (Content::Text(text) | Content::Refused(text)) = &content;
-    let hash = Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = coracle_api::hex::text(&Sha256::digest(text.as_bytes()));
     Some(File { content, hash })
 }
 

@@ -143,7 +143,7 @@ impl Teller {
 fn name(file: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let readable: String = file.chars().map(plain).take(READABLE).collect();
-    let hash: String = Sha256::digest(file).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let hash = coracle_api::hex::text(&Sha256::digest(file)[..4]);
     format!("manifest-{}-{hash}", readable.trim_matches('-'))
 }
 

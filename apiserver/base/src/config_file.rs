@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
-use std::fmt::Write as _;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -145,10 +144,7 @@ impl Told {
 
 /// `sha256:` and 64 hexadecimal digits: how metrics tell one text from another.
 pub fn digest(text: &str) -> String {
-    Sha256::digest(text).iter().fold("sha256:".to_owned(), |mut shown, byte| {
-        let _ = write!(shown, "{byte:02x}");
-        shown
-    })
+    format!("sha256:{}", coracle_api::hex::text(&Sha256::digest(text)))
 }
 
 #[derive(Default)]

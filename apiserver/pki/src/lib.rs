@@ -400,7 +400,7 @@ fn warn_of_master(leaf: Leaf, stored: &Issued, now: Timestamp) {
 
 /// SHA-256 of a certificate's DER in lowercase hex: what it is known by in the list of revoked ones.
 pub fn fingerprint(der: &[u8]) -> String {
-    Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect()
+    coracle_api::hex::text(&Sha256::digest(der))
 }
 
 /// A client certificate of the cluster whose authority lies in `dir`, for `life` from `now`; and that authority's own

@@ -1,6 +1,6 @@
 //! Backups in a bucket of an S3-compatible store, addressed by path: put, listed, deleted.
 
-use super::sigv4::{Asked, Credentials, escape, headers, hex, query};
+use super::sigv4::{Asked, Credentials, escape, headers, query};
 use crate::scheduled::Bucket;
 use axum::body::Body;
 use bytes::Bytes;
@@ -133,7 +133,7 @@ fn summed(file: &Path) -> std::io::Result<(String, u64)> {
     loop {
         let read = file.read(&mut piece)?;
         if read == 0 {
-            return Ok((hex(&sum.finalize()), bytes));
+            return Ok((coracle_api::hex::text(&sum.finalize()), bytes));
         }
         sum.update(&piece[..read]);
         bytes += read as u64;

@@ -12,7 +12,9 @@ impl Key {
     pub fn read(path: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let text = text.trim();
-        let bytes = crate::hex::key_of(text).or_else(|| STANDARD.decode(text).ok());
+        let bytes = coracle_api::hex::bytes(text)
+            .filter(|bytes| bytes.len() == 32)
+            .or_else(|| STANDARD.decode(text).ok());
         let key = bytes.and_then(|bytes| bytes.try_into().ok()).map(Self);
         key.ok_or_else(|| {
             format!(

@@ -1,6 +1,7 @@
 //! The signature of requests to S3-compatible stores
 //! (<https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html>).
 
+use coracle_api::hex;
 use jiff::Timestamp;
 use ring::hmac;
 use sha2::{Digest, Sha256};
@@ -47,10 +48,6 @@ pub struct Asked<'a> {
     pub at: Timestamp,
 }
 
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Everything but unreserved characters (RFC 3986), and slashes where they divide a path.
 pub fn escape(text: &str, keep_slashes: bool) -> String {
     text.bytes().fold(String::new(), |mut escaped, byte| {
@@ -92,8 +89,9 @@ pub fn headers(asked: &Asked<'_>, by: &Credentials) -> Vec<(&'static str, String
         asked.payload
     );
     let scope = format!("{}/{}/s3/aws4_request", &time[..8], asked.region);
-    let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex(&Sha256::digest(canonical.as_bytes())));
-    let signature = hex(&keyed(&signing_key(&by.secret, &time[..8], asked.region), text.as_bytes()));
+    let text =
+        format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex::text(&Sha256::digest(canonical.as_bytes())));
+    let signature = hex::text(&keyed(&signing_key(&by.secret, &time[..8], asked.region), text.as_bytes()));
     let authorization =
         format!("AWS4-HMAC-SHA256 Credential={}/{scope},SignedHeaders={names},Signature={signature}", by.id);
     signed.remove(0);
@@ -122,7 +120,7 @@ mod tests {
             secret: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".to_owned(),
             session: None,
         };
-        let empty = hex(&Sha256::digest(b""));
+        let empty = hex::text(&Sha256::digest(b""));
         let asked = Asked {
             method: "GET",
             host: "examplebucket.s3.amazonaws.com",

@@ -33,7 +33,7 @@ mod tests {
     /// Cases 2 and 6 of RFC 4231.
     #[test]
     fn known_authentication_codes() {
-        let hex = |bytes: [u8; 32]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let hex = |bytes: [u8; 32]| coracle_api::hex::text(&bytes);
         assert_eq!(
             hex(hmac(b"Jefe", b"what do ya want for nothing?")),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"

@@ -39,7 +39,7 @@ fn labels(name: &str) -> Value {
 /// The same for the whole life of the node, so that its log stays one.
 fn uid(config: &Config, name: &str) -> String {
     let digest = Sha256::digest(format!("{}\0{COMPONENT}\0{name}", config.node_name));
-    digest[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    coracle_api::hex::text(&digest[..16])
 }
 
 /// Where the runtime would write the log of the pod's container.

@@ -45,7 +45,7 @@ fn hash(login: &api::AuthConfig) -> String {
         hasher.update(part.len().to_le_bytes());
         hasher.update(part);
     }
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    coracle_api::hex::text(&hasher.finalize())
 }
 
 /// Who may use an image.

@@ -150,7 +150,7 @@ fn tar(entries: &[(&str, u32, &[u8])]) -> Vec<u8> {
 }
 
 fn sha256(data: &[u8]) -> String {
-    Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
+    coracle_api::hex::text(&Sha256::digest(data))
 }
 
 /// The image as `docker save` would write it, tagged `name`; `None` on architectures that have no program here.

@@ -186,7 +186,7 @@ fn has_tag(found: &api::Image, image: &str) -> bool {
 
 /// Names of files that no image's name can break.
 fn file_name(key: &str) -> String {
-    Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect()
+    coracle_api::hex::text(&Sha256::digest(key))
 }
 
 /// With the registry, and the tag that a name without one stands for.

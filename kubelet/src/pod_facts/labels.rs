@@ -83,7 +83,7 @@ pub fn spec_hash(container: &Container) -> String {
     hash.update(&container.name);
     hash.update([0]);
     hash.update(container.image.as_deref().unwrap_or_default());
-    hash.finalize()[..4].iter().map(|byte| format!("{byte:02x}")).collect()
+    coracle_api::hex::text(&hash.finalize()[..4])
 }
 
 /// Where a static pod comes from, as its annotation says.

@@ -306,7 +306,7 @@ fn subject(own: &CertificateDer<'_>) -> Result<Peer, String> {
     let name = holder.common_name().map_err(|e| e.to_string())?.to_owned();
     let mut groups = holder.organizations;
     groups.push("system:authenticated".to_owned());
-    let hex: String = Sha256::digest(own).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = coracle_api::hex::text(&Sha256::digest(own));
     let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={hex}")])]);
     let user = User { name, uid: holder.uid, groups, extra };
     Ok(Peer::User { user, not_after: certificate.validity().not_after.timestamp() })

@@ -104,7 +104,7 @@ fn container_id(pod: &Pod, container: &Container) -> String {
     let mut hash = Sha256::new();
     hash.update(pod.metadata.uid.as_deref().unwrap_or_default());
     hash.update(&container.name);
-    let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = coracle_api::hex::text(&hash.finalize());
     format!("simulated://{hex}")
 }
 

@@ -126,7 +126,7 @@ fn parse(place: &str, bytes: &[u8], manifest: &Value, source: &str, config: &Con
         hash.update(part);
         hash.update([0]);
     }
-    let uid: String = hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    let uid = coracle_api::hex::text(&hash.finalize()[..16]);
     spec.node_name = Some(config.node_name.clone());
     spec.tolerations.get_or_insert_default().push(Toleration {
         operator: Some("Exists".to_owned()),

@@ -479,5 +479,5 @@ fn range((first, last): (u16, u16)) -> String {
 
 /// Twelve bytes are enough that no two of a cluster's are the same by chance.
 fn hashed(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().take(12).map(|byte| format!("{byte:02x}")).collect()
+    coracle_api::hex::text(&Sha256::digest(text.as_bytes())[..12])
 }

@@ -101,7 +101,7 @@ pub fn of_pod(pods_dir: &Path, uid: &str) -> Vec<Record> {
 
 /// A name that fits into a directory, whatever a volume is called.
 pub(crate) fn digest(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    coracle_api::hex::text(&Sha256::digest(text.as_bytes()))
 }
 
 fn staged_name(unique: &str) -> String {

@@ -9,7 +9,6 @@ use parking_lot::RwLock;
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -35,10 +34,7 @@ pub(super) fn fingerprint(certificate: &CertificateDer<'_>) -> Fingerprint {
 
 /// As keys of the ConfigMap and credential ids write it.
 pub(super) fn hex(fingerprint: &Fingerprint) -> String {
-    fingerprint.iter().fold(String::with_capacity(64), |mut shown, byte| {
-        let _ = write!(shown, "{byte:02x}");
-        shown
-    })
+    coracle_api::hex::text(fingerprint)
 }
 
 /// What the ConfigMap said when ConfigMaps last changed.

@@ -1,7 +1,7 @@
 //! Which trace a request belongs to (<https://www.w3.org/TR/trace-context/>).
 
+use coracle_api::hex;
 use http::HeaderValue;
-use std::fmt::Write;
 
 /// The header that carries it.
 pub const HEADER: &str = "traceparent";
@@ -31,22 +31,14 @@ impl Context {
     /// As it is sent on.
     pub fn header(&self) -> HeaderValue {
         let flags = if self.sampled { "01" } else { "00" };
-        let text = format!("00-{}-{}-{flags}", hex(&self.trace), hex(&self.span));
+        let text = format!("00-{}-{}-{flags}", hex::text(&self.trace), hex::text(&self.span));
         HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(""))
     }
 
     /// The trace as logs show it.
     pub fn trace_id(&self) -> String {
-        hex(&self.trace)
+        hex::text(&self.trace)
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Exactly `N` bytes in lower-case hexadecimal digits.

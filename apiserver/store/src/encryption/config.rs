@@ -168,6 +168,6 @@ impl EncryptionConfiguration {
     /// Differs between configurations that write or read differently.
     pub fn hash(&self) -> String {
         let text = serde_json::to_vec(self).unwrap_or_default();
-        Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+        coracle_api::hex::text(&Sha256::digest(text))
     }
 }

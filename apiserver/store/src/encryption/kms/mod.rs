@@ -196,7 +196,7 @@ impl Kms {
     pub fn key_hash(&self) -> String {
         let state = self.state.read();
         let Some(state) = state.as_ref() else { return String::new() };
-        Sha256::digest(&state.head.key_id).iter().map(|byte| format!("{byte:02x}")).collect()
+        coracle_api::hex::text(&Sha256::digest(&state.head.key_id))
     }
 
     /// Asks for the KMS's Status, and makes a new seed if its key is another one; says whether it did.
