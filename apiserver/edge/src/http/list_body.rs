@@ -62,6 +62,16 @@ impl ListHead<'_> {
         metadata
     }
 
+    /// The items of a list that is made of objects: those of built-in kinds do not say what they are.
+    pub fn items(&self, objects: Vec<Object>) -> Vec<Object> {
+        let mut items = objects;
+        let built_in = items.iter_mut().filter(|_| !self.custom).filter_map(Object::as_object_mut);
+        for item in built_in {
+            item.retain(|name, _| !matches!(name.as_str(), "kind" | "apiVersion"));
+        }
+        items
+    }
+
     fn metadata_text(&self) -> String {
         let mut metadata = self.metadata();
         if self.custom && self.next.is_none() {
