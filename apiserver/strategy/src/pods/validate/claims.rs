@@ -104,15 +104,7 @@ fn whole(spec: &Value, path: &Path, errors: &mut Errors) {
     }
     let path = path.field("resources");
     if !list_at(own, "claims").is_empty() {
-        errors.forbidden(&path.field("claims"), "claims may not be set for Resources at pod-level");
-    }
-    for kind in ["limits", "requests"] {
-        for (name, _) in entries_at(own, kind) {
-            if !matches!(name.as_str(), "cpu" | "memory") && !name.starts_with("hugepages-") {
-                let here = path.field(kind).key(name);
-                errors.not_supported(&here, name, &["cpu", "hugepages-", "memory"]);
-            }
-        }
+        errors.forbidden(&path.field("claims"), "claims cannot be set for Resources at pod-level");
     }
     let mut bare = spec.clone();
     remove(&mut bare, "resources");
@@ -124,22 +116,29 @@ fn whole(spec: &Value, path: &Path, errors: &mut Errors) {
             errors.invalid(&path.field("requests").key(&name), rules::quantity_text(quantity), &detail);
         }
     }
-    limits(spec, own, errors);
+    limits(spec, own, &path, errors);
 }
 
-/// No container may have more than the pod.
-fn limits(spec: &Value, own: &Value, errors: &mut Errors) {
-    for list in ["initContainers", "containers"] {
-        for (i, container) in list_at(spec, list).iter().enumerate() {
-            for (name, quantity) in entries_at(container, "resources.limits") {
-                let Some(most) = at(own, "limits").get(name) else { continue };
-                if rules::parse_quantity(quantity) > rules::parse_quantity(most) {
-                    let here =
-                        Path::root("spec").field(list).index(i).field("resources").field("limits").key(name);
-                    let most = rules::quantity_text(most);
-                    let detail = format!("must be less than or equal to pod limits of {most}");
-                    errors.invalid(&here, rules::quantity_text(quantity), &detail);
-                }
+/// A resource that a pod may have as a whole.
+pub fn name_for_pods(resource: &str, path: &Path, errors: &mut Errors) {
+    let before = errors.0.len();
+    resources::known(resource, path, errors);
+    let fits = matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-");
+    if errors.0.len() == before && !fits {
+        errors.not_supported(path, resource, &["cpu", "hugepages-", "memory"]);
+    }
+}
+
+/// No container may have more than the pod. Upstream's paths lead through what the pod has, which is at `path`.
+fn limits(spec: &Value, own: &Value, path: &Path, errors: &mut Errors) {
+    for (i, container) in list_at(spec, "containers").iter().enumerate() {
+        for (name, quantity) in entries_at(container, "resources.limits") {
+            let Some(most) = at(own, "limits").get(name) else { continue };
+            if rules::parse_quantity(quantity) > rules::parse_quantity(most) {
+                let here = path.field("containers").index(i).key(name).field("limits");
+                let detail =
+                    format!("must be less than or equal to pod limits of {}", rules::quantity_text(most));
+                errors.invalid(&here, rules::quantity_text(quantity), &detail);
             }
         }
     }

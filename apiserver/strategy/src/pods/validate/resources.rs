@@ -31,8 +31,16 @@ const QUOTA_NAMES: &[&str] = &[
 
 const STANDARD: &[&str] = &["cpu", "memory", "ephemeral-storage"];
 
-/// Requests and limits: names, quantities, and requests not above limits.
+/// Says what is wrong with the name of a resource.
+pub type NameRule = fn(&str, &Path, &mut Errors);
+
+/// Requests and limits of a container: names, quantities, and requests not above limits.
 pub fn requirements(resources: &Value, path: &Path, errors: &mut Errors) {
+    requirements_of(resources, name, path, errors);
+}
+
+/// As [`requirements`], of something else, whose resources have names that `name` allows.
+pub fn requirements_of(resources: &Value, name: NameRule, path: &Path, errors: &mut Errors) {
     for kind in ["limits", "requests"] {
         let here = path.field(kind);
         for (resource, quantity) in entries_at(resources, kind) {
