@@ -370,8 +370,9 @@ mod tests {
         let status = json!({ "capacity": { "cpu": "1500m", "pods": "1500m", "a.b/c": "1500m" },
             "addresses": [{ "type": "InternalIP", "address": "10.0.0.1" }, { "type": "InternalIP", "address": "10.0.0.1" }] });
         let told = crate::testing::errors(&Nodes, json!({ "status": status }));
-        let whole = ["a.b/c", "pods"]
-            .map(|name| format!("status.capacity.{name}: Invalid value: \"1500m\": must be an integer"));
+        // What can be allocated is all that there is, unless somebody says otherwise.
+        let whole = ["capacity.a.b/c", "capacity.pods", "allocatable.a.b/c", "allocatable.pods"]
+            .map(|place| format!("status.{place}: Invalid value: \"1500m\": must be an integer"));
         assert_eq!(told, whole);
         let mut errors = Vec::new();
         addresses(&json!({ "status": status }), &mut Errors(&mut errors));
