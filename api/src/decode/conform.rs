@@ -53,6 +53,9 @@ enum Words {
     Converter,
 }
 
+/// The rules by which an autoscaler behaves.
+const SCALING_RULES: &str = "io.k8s.api.autoscaling.v2.HPAScalingRules";
+
 pub(super) const MANAGED_FIELDS: &str = "managedFields";
 
 /// The schema that may stand in a value of the named type, and what else may.
@@ -257,8 +260,17 @@ impl<'t> Walk<'t> {
             return Ok(ty.nullable());
         }
         self.value(item, Spot { ty, go: Go::Field(field), path, order })?;
-        // An empty list of owners asks to forget them; it is never stored.
-        Ok(!ty.is_built_in() || !field.omits(item) || field.name() == MANAGED_FIELDS)
+        Ok(!ty.is_built_in() || !field.omits(item) || self.tells_empty(field))
+    }
+
+    /// Whether an empty list says something that an absent one does not; none is ever stored. One of owners asks to forget
+    /// them, one of policies takes those away that are the default, and is refused.
+    fn tells_empty(&self, field: FieldRef<'t>) -> bool {
+        match field.name() {
+            MANAGED_FIELDS => true,
+            "policies" => self.owner.is_some_and(|owner| owner.name() == SCALING_RULES),
+            _ => false,
+        }
     }
 
     fn scalar(&mut self, value: &mut Value, at: Spot<'_, 't>) -> Result<(), DecodeError> {

@@ -2,6 +2,7 @@
 
 use super::{FOREGROUND_FINALIZER, ORPHAN_FINALIZER, finalizers, is_terminating, owner_references};
 use crate::catalogue::{Resource, split_api_version};
+use crate::encode::InOrder;
 use crate::{FieldError, Object, validation};
 use serde_json::Value;
 
@@ -199,7 +200,7 @@ fn validate_owners(object: &Object, errors: &mut Vec<FieldError>) {
         }
         if (api_version, kind) == ("v1", "Event") {
             let detail = "/v1, Kind=Event is disallowed from being an owner";
-            errors.push(FieldError::invalid(FIELD, owner, detail));
+            errors.push(FieldError::invalid_as(FIELD, &owners_shown(owner), detail));
         }
         if owner["controller"] == true {
             let this = format!("{kind}/{}", owner["name"].as_str().unwrap_or_default());
@@ -211,11 +212,18 @@ fn validate_owners(object: &Object, errors: &mut Vec<FieldError>) {
                          {first} and {this}"
                     );
                     let all = &object["metadata"]["ownerReferences"];
-                    errors.push(FieldError::invalid(FIELD, all, &detail));
+                    errors.push(FieldError::invalid_as(FIELD, &owners_shown(all), &detail));
                 }
             }
         }
     }
+}
+
+/// References in the order of their struct.
+fn owners_shown(owners: &Value) -> String {
+    const ORDER: &[&str] = &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let shown = InOrder { value: owners, order: ORDER };
+    serde_json::to_string(&shown).unwrap_or_default()
 }
 
 fn validate_finalizers(object: &Object, errors: &mut Vec<FieldError>) {

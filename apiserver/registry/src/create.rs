@@ -71,6 +71,8 @@ impl Scope<'_> {
         self.wipe_new(&mut object);
         self.dedup_owners(&mut object);
         self.strategy.defaults(&mut object);
+        let mut sent_errors = Vec::new();
+        self.strategy.validate_sent(&object, &mut sent_errors);
         self.settle(&mut object);
         self.own(owners, options, &mut object, None).await?;
         self.mutate(Operation::Create, &mut object, None, options).await?;
@@ -89,6 +91,7 @@ impl Scope<'_> {
         let mut errors: Vec<FieldError> = self.metadata_errors(&object);
         self.strategy.validate(&object, &self.env(), &mut errors);
         self.strategy.validate_create(&object, &self.env(), &mut errors);
+        errors.append(&mut sent_errors);
         if errors.is_empty() {
             errors = self.last_metadata_errors(&object);
         }

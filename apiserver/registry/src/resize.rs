@@ -92,7 +92,8 @@ fn check(sent: &Object, merged: &Object, old: &Object, errors: &mut Vec<FieldErr
     let before = old["status"]["qosClass"].as_str().unwrap_or_else(|| qos_class(old).as_str());
     if class != before {
         let why = "Pod QOS Class may not change as a result of resizing";
-        errors.push(FieldError::invalid("spec", &class.into(), why));
+        // Upstream quotes the class that the pod has.
+        errors.push(FieldError::invalid("spec", &before.into(), why));
     }
     for field in LISTS {
         for (i, (new, old)) in list(merged, field).iter().zip(list(old, field)).enumerate() {
@@ -273,7 +274,7 @@ mod tests {
         let half = alone(json!({ "requests": { "cpu": "500m", "memory": "1Gi" }, "limits": guaranteed }));
         assert_eq!(
             errors(&half, &full),
-            ["spec: Invalid value: \"Burstable\": Pod QOS Class may not change as a result of resizing"]
+            ["spec: Invalid value: \"Guaranteed\": Pod QOS Class may not change as a result of resizing"]
         );
     }
 }

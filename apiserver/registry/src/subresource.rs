@@ -107,18 +107,21 @@ impl Scope<'_> {
     fn check_ephemeral(&self, new: &Object, old: &Object) -> Result<(), ApiError> {
         let list =
             |object: &Object| object["spec"]["ephemeralContainers"].as_array().cloned().unwrap_or_default();
-        let new = list(new);
+        let (new, mut errors) = (list(new), Vec::new());
         for known in list(old) {
-            match new.iter().find(|c| c["name"] == known["name"]) {
-                Some(same) if *same == known => {}
-                _ => {
-                    let name = known["name"].as_str().unwrap_or_default();
-                    let why = format!(
-                        "existing ephemeral containers \"{name}\" may not be changed, removed or reordered"
-                    );
-                    return Err(self.invalid(&[FieldError::forbidden("spec.ephemeralContainers", &why)]));
+            let name = known["name"].as_str().unwrap_or_default();
+            let why = match new.iter().find(|c| c["name"] == known["name"]) {
+                Some(same) if *same == known => continue,
+                Some(changed) => {
+                    let lines = coracle_strategy::changes(changed, &known, "spec.ephemeralContainers");
+                    format!("existing ephemeral containers \"{name}\" may not be changed\n{lines}")
                 }
-            }
+                None => format!("existing ephemeral containers \"{name}\" may not be removed\n"),
+            };
+            errors.push(FieldError::forbidden("spec.ephemeralContainers", &why));
+        }
+        if !errors.is_empty() {
+            return Err(self.invalid(&errors));
         }
         Ok(())
     }

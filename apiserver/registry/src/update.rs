@@ -182,6 +182,10 @@ impl Scope<'_> {
         let mut new = new;
         self.dedup_owners(&mut new);
         self.strategy.defaults(&mut new);
+        let mut sent_errors = Vec::new();
+        if matches!(part, Part::Main) {
+            self.strategy.validate_sent(&new, &mut sent_errors);
+        }
         self.settle(&mut new);
         self.own(owners, options, &mut new, Some(old)).await?;
         self.mutate(Operation::Update, &mut new, Some(old), options).await?;
@@ -198,7 +202,8 @@ impl Scope<'_> {
             self.count_generation(&mut new, old);
         }
         self.forget_noise(&mut new, old);
-        let errors = self.update_errors(part, &new, old);
+        let mut errors = self.update_errors(part, &new, old);
+        errors.append(&mut sent_errors);
         if !errors.is_empty() {
             return Err(self.invalid(&errors));
         }
@@ -230,6 +235,7 @@ impl Scope<'_> {
             Part::Internal => self.strategy.validate_changed(new, old, &env, &mut errors),
         }
         coracle_strategy::forgive_addresses(&mut errors, old);
+        coracle_strategy::forgive_sysctls(&mut errors, old);
         errors
     }
 

@@ -61,6 +61,12 @@ impl CreateStrategy for HorizontalPodAutoscalers {
         set(object, "status", json!({ "desiredReplicas": 0 }));
     }
 
+    /// Who leaves the policies out gets upstream's, who says that there are none is told that there must be one.
+    fn validate_sent(&self, object: &Object, errors: &mut Vec<FieldError>) {
+        let (spec, path) = (&object["spec"], Path::root("spec").field("behavior"));
+        validate::policies_sent(at(spec, "behavior"), &path, &mut Errors(errors));
+    }
+
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         check(object, false, &mut Errors(errors));
     }

@@ -208,6 +208,16 @@ pub fn behavior(behavior: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
+/// What is wrong with lists of policies that are there and empty; later nobody can tell them from such as are absent.
+pub fn policies_sent(behavior: &Value, path: &Path, errors: &mut Errors) {
+    for direction in ["scaleUp", "scaleDown"] {
+        let policies = at(behavior, direction).get("policies").and_then(Value::as_array);
+        if policies.is_some_and(Vec::is_empty) {
+            errors.required(&path.field(direction).field("policies"), "must specify at least one Policy");
+        }
+    }
+}
+
 fn policy(policy: &Value, path: &Path, errors: &mut Errors) {
     let kind = str_at(policy, "type");
     if !matches!(kind, "Pods" | "Percent") {

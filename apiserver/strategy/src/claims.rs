@@ -1,7 +1,7 @@
 //! PersistentVolumeClaims.
 
 use super::claim_spec::{access_modes, class, spec};
-use super::pods::validate::{resources, update as pods};
+use super::pods::validate::update as pods;
 use super::value::*;
 use super::{
     Column, CreateStrategy, Env, ResourceFacts, StatusStrategy, TableConvertor, UpdateStrategy, copy_field,
@@ -151,26 +151,44 @@ fn status(claim: &Object, errors: &mut Errors) {
     const STATES: &[&str] = &[
         "ControllerResizeInProgress",
         "ControllerResizeInfeasible",
-        "NodeResizePending",
         "NodeResizeInProgress",
         "NodeResizeInfeasible",
+        "NodeResizePending",
     ];
-    let status = &claim["status"];
-    for field in ["capacity", "allocatedResources"] {
-        for (resource, quantity) in entries_at(status, field) {
-            resources::non_negative(quantity, &Path::root("status").field(field).key(resource), errors);
-        }
+    let (status, path) = (&claim["status"], Path::root("status"));
+    for (resource, quantity) in entries_at(status, "capacity") {
+        basic(quantity, &path.field("capacity").key(resource), errors);
     }
-    let here = Path::root("status").field("allocatedResourceStatus");
+    let here = path.field("allocatedResourceStatus");
     for (resource, state) in entries_at(status, "allocatedResourceStatuses") {
-        rules::qualified_name(resource, &here, errors);
-        let native = !resource.contains('/') || resource.contains("kubernetes.io/");
-        if native && resource != "storage" {
-            errors.not_supported(&here, resource, &["storage"]);
-        }
+        resource_of_claims(resource, &here, errors);
         if !STATES.contains(&state.as_str().unwrap_or_default()) {
             errors.not_supported(&here, resource, STATES);
         }
+    }
+    let here = path.field("allocatedResources");
+    for (resource, quantity) in entries_at(status, "allocatedResources") {
+        if resource_of_claims(resource, &here, errors) {
+            basic(quantity, &here.key(resource), errors);
+        }
+    }
+}
+
+/// Storage, or a resource with a domain of its own. Whether it is one.
+fn resource_of_claims(resource: &str, path: &Path, errors: &mut Errors) -> bool {
+    let before = errors.0.len();
+    rules::qualified_name(resource, path, errors);
+    let native = !resource.contains('/') || resource.contains("kubernetes.io/");
+    if errors.0.len() == before && native && resource != "storage" {
+        errors.not_supported(path, resource, &["storage"]);
+    }
+    errors.0.len() == before
+}
+
+/// Upstream quotes the whole number.
+fn basic(quantity: &Value, path: &Path, errors: &mut Errors) {
+    if let Some(amount) = rules::parse_quantity(quantity).filter(|amount| amount.is_negative()) {
+        errors.invalid(path, amount.units(), "must be a valid resource quantity");
     }
 }
 
@@ -210,7 +228,7 @@ fn update(new: &Object, old: &Object, errors: &mut Errors) {
     let size = |object: &Object, of: &str| at(object, of).get("storage").and_then(rules::parse_quantity);
     let (asked, before) = (size(new, "spec.resources.requests"), size(old, "spec.resources.requests"));
     let actual = size(old, "status.capacity");
-    if asked < before && actual.is_none_or(|actual| asked <= Some(actual)) {
+    if asked < before && asked <= Some(actual.unwrap_or_default()) {
         let here = path.field("resources").field("requests").field("storage");
         errors.forbidden(&here, "field can not be less than status.capacity");
     }
@@ -290,7 +308,35 @@ mod tests {
         );
         let bound = |size: &str| json!({ "status": { "phase": "Bound" }, "spec": { "resources": { "requests": { "storage": size } } } });
         assert!(changed(bound("1Gi"), bound("2Gi")).is_empty());
-        assert_eq!(changed(bound("2Gi"), bound("1Gi")), ["spec.resources.requests.storage"]);
+        let mut has_some = bound("2Gi");
+        has_some["status"]["capacity"] = json!({ "storage": "1Gi" });
+        assert_eq!(changed(has_some.clone(), bound("1Gi")), ["spec.resources.requests.storage"]);
+        assert!(changed(has_some, bound("1500Mi")).is_empty(), "back to what the volume may still become");
+    }
+
+    #[test]
+    fn a_status_counts_storage_alone() {
+        let told = |status: Value| {
+            let (new, old) = (claim(json!({ "status": status })), claim(json!({})));
+            crate::testing::status_errors(&PersistentVolumeClaims, &new, &old)
+        };
+        assert!(told(json!({ "capacity": { "storage": "1Gi" }, "allocatedResources": { "storage": "1Gi", "a.b/c": "1" } })).is_empty());
+        assert_eq!(
+            told(
+                json!({ "capacity": { "storage": "-1" }, "allocatedResources": { "cpu": "1", "storage": "-2" } })
+            ),
+            [
+                "status.capacity[storage]: Invalid value: -1: must be a valid resource quantity",
+                "status.allocatedResources: Unsupported value: \"cpu\": supported values: \"storage\"",
+                "status.allocatedResources[storage]: Invalid value: -2: must be a valid resource quantity",
+            ]
+        );
+        assert_eq!(
+            told(json!({ "allocatedResourceStatuses": { "storage": "Foo" } })),
+            [
+                "status.allocatedResourceStatus: Unsupported value: \"storage\": supported values: \"ControllerResizeInProgress\", \"ControllerResizeInfeasible\", \"NodeResizeInProgress\", \"NodeResizeInfeasible\", \"NodeResizePending\""
+            ]
+        );
     }
 
     #[test]

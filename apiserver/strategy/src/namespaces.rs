@@ -52,8 +52,9 @@ impl CreateStrategy for Namespaces {
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
-        for (i, finalizer) in strings_at(object, "spec.finalizers").enumerate() {
-            let path = Path::root("spec").field("finalizers").index(i);
+        // Upstream names no index.
+        let path = Path::root("spec").field("finalizers");
+        for finalizer in strings_at(object, "spec.finalizers") {
             rules::qualified_name(finalizer, &path, errors);
             if !finalizer.contains('/') && finalizer != "kubernetes" {
                 errors.invalid(

@@ -68,6 +68,7 @@ impl CreateStrategy for Nodes {
         let path = Path::root("spec");
         // Upstream calls it so.
         taints(list_at(object, "spec.taints"), &Path::root("metadata").field("taints"), errors);
+        amounts(object, errors);
         pod_ranges(object, &path, errors);
     }
 }
@@ -80,7 +81,7 @@ impl UpdateStrategy for Nodes {
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let path = Path::root("spec");
-        amounts(new, errors);
+        addresses(new, errors);
         for (fields, name) in [(&["podCIDRs", "podCIDR"][..], "podCIDR"), (&["providerID"], "providerID")] {
             let changed = fields.iter().any(|field| {
                 let (new, old) = (at(&new["spec"], field), at(&old["spec"], field));
@@ -92,6 +93,9 @@ impl UpdateStrategy for Nodes {
                 errors.forbidden(&path.field(fields[0]), &detail);
             }
         }
+        if str_at(new, "spec.externalID") != str_at(old, "spec.externalID") {
+            errors.forbidden(&path.field("externalID"), "may not be updated");
+        }
     }
 
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
@@ -102,6 +106,7 @@ impl UpdateStrategy for Nodes {
 impl StatusStrategy for Nodes {
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         amounts(new, &mut Errors(errors));
+        addresses(new, &mut Errors(errors));
     }
 }
 
@@ -160,15 +165,29 @@ fn pod_ranges(object: &Object, path: &Path, errors: &mut Errors) {
     }
     let families = |v6: bool| ranges.iter().filter(|range| range.contains(':') == v6).count();
     if families(true) > 1 || families(false) > 1 {
-        errors.invalid(&all, ranges.join(","), "may specify no more than one CIDR for each IP family");
+        errors.invalid(&all, ranges, "may specify no more than one CIDR for each IP family");
     }
 }
 
-/// What a node has to give. Upstream looks at it on updates only, and writes the paths with dots.
+/// What a node has to give. Upstream writes the paths with dots.
 fn amounts(object: &Object, errors: &mut Errors) {
     for field in ["capacity", "allocatable"] {
         for (resource, quantity) in entries_at(&object["status"], field) {
-            resources::non_negative(quantity, &Path::root("status").field(field).field(resource), errors);
+            let here = Path::root("status").field(field).field(resource);
+            resources::non_negative(quantity, &here, errors);
+            resources::whole(resource, quantity, &here, errors);
+        }
+    }
+}
+
+/// No address stands there twice; upstream looks at them on updates only.
+fn addresses(node: &Object, errors: &mut Errors) {
+    let all = list_at(node, "status.addresses");
+    for (i, one) in all.iter().enumerate() {
+        if all[..i].contains(one) {
+            let here = Path::root("status").field("addresses").index(i);
+            let shown = rules::internal::shown(one, rules::internal::NODE_ADDRESS);
+            errors.0.push(FieldError::duplicate_as(&here, &shown));
         }
     }
 }
@@ -182,7 +201,9 @@ fn taints(taints: &[Value], path: &Path, errors: &mut Errors) {
         rules::label_value(str_at(taint, "value"), &here.field("value"), errors);
         rules::one_of(taint, "effect", &["NoSchedule", "PreferNoSchedule", "NoExecute"], &here, errors);
         if !seen.insert((key, effect)) {
-            errors.0.push(FieldError::duplicate(&here, taint));
+            let shown = rules::internal::shown(taint, rules::internal::TAINT);
+            let detail = format!("{shown}: taints must be unique by key and effect pair");
+            errors.0.push(FieldError::duplicate_as(&here, &detail));
         }
     }
 }
@@ -321,7 +342,7 @@ mod tests {
         assert_eq!(
             told(json!({ "podCIDRs": ["10.42.1.0/24", "10.42.2.0/24"] })),
             [
-                "spec.podCIDRs: Invalid value: \"10.42.1.0/24,10.42.2.0/24\": may specify no more than one CIDR for each IP family"
+                "spec.podCIDRs: Invalid value: [\"10.42.1.0/24\",\"10.42.2.0/24\"]: may specify no more than one CIDR for each IP family"
             ]
         );
     }
@@ -331,10 +352,31 @@ mod tests {
         let list = json!([{ "key": "a", "effect": "NoSchedule" }, { "key": "a", "effect": "NoSchedule" }, { "key": "b" }]);
         let mut errors = Vec::new();
         taints(list.as_array().unwrap(), &Path::root("spec").field("taints"), &mut Errors(&mut errors));
-        let fields: Vec<_> = errors.iter().map(|e| (e.field.as_str(), e.reason)).collect();
+        let told: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        let shown = r#"{"Key":"a","Value":"","Effect":"NoSchedule","TimeAdded":null}"#;
         assert_eq!(
-            fields,
-            [("spec.taints[1]", "FieldValueDuplicate"), ("spec.taints[2].effect", "FieldValueRequired")]
+            told,
+            [
+                format!(
+                    "spec.taints[1]: Duplicate value: {shown}: taints must be unique by key and effect pair"
+                ),
+                "spec.taints[2].effect: Required value".to_owned(),
+            ]
         );
+    }
+
+    #[test]
+    fn amounts_are_whole_where_they_count_and_no_address_stands_there_twice() {
+        let status = json!({ "capacity": { "cpu": "1500m", "pods": "1500m", "a.b/c": "1500m" },
+            "addresses": [{ "type": "InternalIP", "address": "10.0.0.1" }, { "type": "InternalIP", "address": "10.0.0.1" }] });
+        let told = crate::testing::errors(&Nodes, json!({ "status": status }));
+        // What can be allocated is all that there is, unless somebody says otherwise.
+        let whole = ["capacity.a.b/c", "capacity.pods", "allocatable.a.b/c", "allocatable.pods"]
+            .map(|place| format!("status.{place}: Invalid value: \"1500m\": must be an integer"));
+        assert_eq!(told, whole);
+        let mut errors = Vec::new();
+        addresses(&json!({ "status": status }), &mut Errors(&mut errors));
+        let twice = r#"status.addresses[1]: Duplicate value: {"Type":"InternalIP","Address":"10.0.0.1"}"#;
+        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [twice]);
     }
 }

@@ -98,7 +98,8 @@ impl CreateStrategy for RuntimeClasses {
             let here = path.field("tolerations").index(i);
             toleration(one, &here, errors);
             if all[..i].contains(one) {
-                errors.duplicate(&here, one.clone());
+                let shown = rules::internal::shown(one, rules::internal::TOLERATION);
+                errors.0.push(FieldError::duplicate_as(&here, &shown));
             }
         }
     }

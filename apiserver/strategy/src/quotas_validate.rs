@@ -4,32 +4,8 @@
 use super::super::pods::validate::resources;
 use super::super::rules;
 use super::super::value::*;
-use coracle_api::validation::is_extended_resource;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
-
-/// Names that stand without a domain in a quota.
-const QUOTA_NAMES: &[&str] = &[
-    "configmaps",
-    "cpu",
-    "ephemeral-storage",
-    "limits.cpu",
-    "limits.ephemeral-storage",
-    "limits.memory",
-    "memory",
-    "persistentvolumeclaims",
-    "pods",
-    "replicationcontrollers",
-    "requests.cpu",
-    "requests.ephemeral-storage",
-    "requests.memory",
-    "requests.storage",
-    "resourcequotas",
-    "secrets",
-    "services",
-    "services.loadbalancers",
-    "services.nodeports",
-];
 
 const SCOPES: &[&str] = &[
     "BestEffort",
@@ -43,93 +19,86 @@ const SCOPES: &[&str] = &[
 
 const OPERATORS: &[&str] = &["DoesNotExist", "Exists", "In", "NotIn"];
 
-/// Whole numbers only: they count objects.
-const COUNTS: &[&str] = &[
-    "configmaps",
-    "persistentvolumeclaims",
-    "pods",
-    "replicationcontrollers",
-    "resourcequotas",
-    "secrets",
-    "services",
-    "services.loadbalancers",
-    "services.nodeports",
-];
-
 pub fn amounts(map: &Value, path: &Path, errors: &mut Errors) {
     for (name, quantity) in map.as_object().into_iter().flatten() {
         let here = path.key(name);
-        rules::qualified_name(name, &here, errors);
-        let huge = name.starts_with("hugepages-") || name.starts_with("requests.hugepages-");
-        if !name.contains('/') && !QUOTA_NAMES.contains(&name.as_str()) && !huge {
+        resources::known(name, &here, errors);
+        if !name.contains('/') && !resources::is_of_quotas(name) {
             errors.invalid(&here, name.as_str(), "must be a standard resource for quota");
         }
         resources::non_negative(quantity, &here, errors);
-        let whole =
-            COUNTS.contains(&name.as_str()) || name.starts_with("count/") || is_extended_resource(name);
-        if whole && rules::parse_quantity(quantity).is_some_and(|q| !q.is_integer()) {
-            errors.invalid(&here, rules::quantity_text(quantity), "must be an integer");
-        }
+        resources::whole(name, quantity, &here, errors);
     }
 }
 
-/// What a scope does not go together with in `hard`: best effort pods have no amounts to limit.
+/// Whether a scope goes together with an amount in `hard`. Names that only some clusters know go with any.
 fn fits(scope: &str, name: &str) -> bool {
+    const COMPUTE: [&str; 6] =
+        ["cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
+    if !resources::is_of_quotas(name) {
+        return true;
+    }
     match scope {
-        "BestEffort" => matches!(name, "pods" | "count/pods"),
-        "VolumeAttributesClass" => {
-            matches!(name, "persistentvolumeclaims" | "requests.storage" | "count/persistentvolumeclaims")
-                || name.contains(".storageclass.storage.k8s.io/")
-        }
-        _ => {
-            let (_, plural) = coracle_api::quota::measured(name);
-            plural == "pods"
-        }
+        "BestEffort" => name == "pods",
+        "CrossNamespacePodAffinity"
+        | "NotBestEffort"
+        | "NotTerminating"
+        | "PriorityClass"
+        | "Terminating" => name == "pods" || COMPUTE.contains(&name),
+        "VolumeAttributesClass" => matches!(name, "persistentvolumeclaims" | "requests.storage"),
+        _ => true,
     }
 }
 
 pub fn scopes(spec: &Value, path: &Path, errors: &mut Errors) {
-    let hard: Vec<&String> = entries_at(spec, "hard").map(|(name, _)| name).collect();
+    let hard: BTreeSet<&String> = entries_at(spec, "hard").map(|(name, _)| name).collect();
+    let misfits = |scope: &str| hard.iter().filter(|name| !fits(scope, name)).count();
     let mut seen = HashSet::new();
     for scope in strings_at(spec, "scopes") {
         let here = path.field("scopes");
         if !SCOPES.contains(&scope) {
             errors.invalid(&here, at(spec, "scopes").clone(), "unsupported scope");
-            continue;
         }
-        seen.insert(scope);
-        if hard.iter().any(|name| !fits(scope, name)) {
+        for _ in 0..misfits(scope) {
             errors.invalid(&here, at(spec, "scopes").clone(), "unsupported scope applied to resource");
         }
+        seen.insert(scope);
     }
-    conflicts(&seen, &path.field("scopes"), at(spec, "scopes"), errors);
-    let terms = path.field("scopeSelector").field("matchExpressions");
+    conflicts(&seen, &path.field("scopes"), spec, errors);
+    let (selector, terms) =
+        (at(spec, "scopeSelector"), path.field("scopeSelector").field("matchExpressions"));
     let mut selected = HashSet::new();
-    for (i, term) in list_at(spec, "scopeSelector.matchExpressions").iter().enumerate() {
-        let (here, scope) = (terms.index(i), str_at(term, "scopeName"));
+    for term in list_at(selector, "matchExpressions") {
+        let scope = str_at(term, "scopeName");
         if !SCOPES.contains(&scope) {
-            errors.invalid(&here.field("scopeName"), scope, "unsupported scope");
-        } else if hard.iter().any(|name| !fits(scope, name)) {
-            errors.invalid(&terms, scope, "unsupported scope applied to resource");
+            errors.invalid(&terms.field("scopeName"), scope, "unsupported scope");
+        }
+        for _ in 0..misfits(scope) {
+            let shown = rules::internal::shown(selector, rules::internal::SCOPE_SELECTOR);
+            errors.invalid_as(&terms, &shown, "unsupported scope applied to resource");
         }
         selected.insert(scope);
-        term_of(term, scope, &here, errors);
+        term_of(term, scope, &terms, errors);
     }
-    conflicts(&selected, &terms, at(spec, "scopeSelector.matchExpressions"), errors);
+    conflicts(&selected, &terms, spec, errors);
 }
 
-fn conflicts(scopes: &HashSet<&str>, path: &Path, value: &Value, errors: &mut Errors) {
+/// Upstream quotes `scopes` in either place.
+fn conflicts(scopes: &HashSet<&str>, path: &Path, spec: &Value, errors: &mut Errors) {
     for (one, other) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
         if scopes.contains(one) && scopes.contains(other) {
-            errors.invalid(path, value.clone(), "conflicting scopes");
+            errors.invalid(path, at(spec, "scopes").clone(), "conflicting scopes");
         }
     }
 }
 
 fn term_of(term: &Value, scope: &str, path: &Path, errors: &mut Errors) {
     let (operator, values) = (str_at(term, "operator"), list_at(term, "values"));
-    let named = matches!(scope, "PriorityClass" | "VolumeAttributesClass");
-    if !named && operator != "Exists" {
+    let bare = matches!(
+        scope,
+        "BestEffort" | "CrossNamespacePodAffinity" | "NotBestEffort" | "NotTerminating" | "Terminating"
+    );
+    if bare && operator != "Exists" {
         let detail = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, \
             ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or \
             ResourceQuotaScopeCrossNamespacePodAffinity";
@@ -193,10 +162,7 @@ fn limited(kind: &str, name: &str, path: &Path, errors: &mut Errors) {
     if matches!(kind, "Pod" | "Container") {
         return resources::name(name, path, errors);
     }
-    rules::qualified_name(name, path, errors);
-    if !name.contains('/') && name != "storage" && !QUOTA_NAMES.contains(&name) {
-        errors.invalid(path, name, "must be a standard resource type or fully qualified");
-    }
+    resources::known(name, path, errors);
 }
 
 /// (where it is said, which value is shown, the lower and the upper bound with their names)
@@ -265,7 +231,10 @@ mod tests {
         assert!(of(fine).is_empty());
         assert_eq!(
             of(json!({ "cups": "1" })),
-            ["spec.hard[cups]: Invalid value: \"cups\": must be a standard resource for quota"]
+            [
+                "spec.hard[cups]: Invalid value: \"cups\": must be a standard resource type or fully qualified",
+                "spec.hard[cups]: Invalid value: \"cups\": must be a standard resource for quota",
+            ]
         );
         assert_eq!(
             of(json!({ "pods": "1500m" })),
@@ -283,6 +252,20 @@ mod tests {
         assert!(of(json!({ "hard": { "pods": "1" }, "scopes": ["BestEffort", "Terminating"] })).is_empty());
         let wrong = of(json!({ "hard": { "requests.cpu": "1" }, "scopes": ["BestEffort"] }));
         assert!(wrong[0].ends_with("unsupported scope applied to resource"), "{wrong:?}");
+        let foreign = json!({ "count/jobs.batch": "1", "requests.nvidia.com/gpu": "1", "x.y/z": "1" });
+        assert!(of(json!({ "hard": foreign, "scopes": ["Terminating", "NotBestEffort"] })).is_empty());
+        let disk = json!({ "requests.ephemeral-storage": "1", "hugepages-2Mi": "2Mi", "cpu": "1" });
+        assert_eq!(of(json!({ "hard": disk, "scopes": ["NotTerminating"] })).len(), 2);
+        assert_eq!(
+            of(json!({ "hard": { "services": "1" }, "scopeSelector": { "matchExpressions": [
+                { "scopeName": "Terminating", "operator": "In" }, { "scopeName": "Whole", "operator": "Exists" }] } })),
+            [
+                "spec.scopeSelector.matchExpressions: Invalid value: {\"MatchExpressions\":[{\"ScopeName\":\"Terminating\",\"Operator\":\"In\",\"Values\":null},{\"ScopeName\":\"Whole\",\"Operator\":\"Exists\",\"Values\":null}]}: unsupported scope applied to resource",
+                "spec.scopeSelector.matchExpressions.operator: Invalid value: \"In\": must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity",
+                "spec.scopeSelector.matchExpressions.values: Required value: must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
+                "spec.scopeSelector.matchExpressions.scopeName: Invalid value: \"Whole\": unsupported scope",
+            ]
+        );
         let both = of(json!({ "hard": { "pods": "1" }, "scopes": ["BestEffort", "NotBestEffort"] }));
         assert!(both[0].ends_with("conflicting scopes"), "{both:?}");
         let term = |operator: &str, values: Value| {

@@ -88,6 +88,10 @@ pub trait CreateStrategy: ResourceFacts {
     /// Adds to a new object that everybody has judged what upstream's defaulting adds when it is read back.
     fn complete_judged(&self, _object: &mut Object) {}
 
+    /// What is wrong with a defaulted object as a client sent it and cannot be told of what is stored, where a list or map
+    /// that is empty is none. Of a new object and of what an update has made of one.
+    fn validate_sent(&self, _object: &Object, _errors: &mut Vec<FieldError>) {}
+
     fn validate(&self, _object: &Object, _env: &Env, _errors: &mut Vec<FieldError>) {}
 
     /// Beyond [`validate`](Self::validate), which is run too: what only a new object must not have.

@@ -108,8 +108,10 @@ impl UpdateStrategy for PersistentVolumes {
         // Upstream's path begins here.
         let mode = Path::root("volumeMode");
         errors.immutable(&mode, at(new, "spec.volumeMode"), at(old, "spec.volumeMode"));
-        if has(old, "spec.nodeAffinity") {
-            rules::immutable(new, old, &["spec.nodeAffinity"], errors);
+        let (is, was) = (at(new, "spec.nodeAffinity"), at(old, "spec.nodeAffinity"));
+        if !was.is_null() && is != was {
+            let shown = rules::internal::shown_or_null(is, rules::internal::VOLUME_NODE_AFFINITY);
+            errors.invalid_as(&Path::root("nodeAffinity"), &shown, "field is immutable");
         }
         if has(old, "spec.volumeAttributesClassName") && !has(new, "spec.volumeAttributesClassName") {
             let detail = "update from non-nil value to nil is forbidden";

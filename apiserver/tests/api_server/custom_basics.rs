@@ -29,6 +29,7 @@ async fn created_listed_and_updated() {
     let list = api.get(WIDGETS).await.expect(200);
     assert_eq!(list["metadata"]["continue"], "", "as upstream writes what has no struct");
     assert_eq!((&list["kind"], list["items"].as_array().unwrap().len()), (&json!("WidgetList"), 1));
+    assert_eq!(list["items"][0], made, "items say what they are");
     assert_eq!(api.get("/apis/example.com/v1/widgets").await.expect(200)["items"][0]["spec"], made["spec"]);
 
     let mut next = made.clone();

@@ -106,6 +106,29 @@ async fn unknown_paths() {
 }
 
 #[tokio::test]
+async fn head_leads_to_pages_that_any_method_reaches() {
+    let api = Fixture::new().await;
+    let head = async |path: &str| api.ask("HEAD", path, "", "").await;
+    for (path, methods) in [
+        ("/api/v1/pods", "GET"),
+        (CONFIG_MAPS, "DELETE, GET, POST"),
+        ("/api/v1/namespaces/default", "DELETE, GET, PATCH, PUT"),
+        ("/api/v1/namespaces/default/pods/p/log", "GET"),
+        ("/apis/apps/v1/namespaces/default/deployments/d/scale", "GET, PATCH, PUT"),
+        ("/version", "GET"),
+        ("/api", "GET"),
+        ("/api/v1", "GET"),
+        ("/apis/apps/v1", "GET"),
+    ] {
+        let answer = head(path).await;
+        assert_eq!((answer.status.as_u16(), answer.header("allow")), (405, methods), "{path}");
+    }
+    for path in ["/healthz", "/metrics", "/apis", "/apis/apps", "/openapi/v3", "/"] {
+        assert_eq!(head(path).await.status, 200, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn bodies_and_types() {
     let api = Fixture::new().await;
     api.ask("POST", CONFIG_MAPS, "application/json", "{\"a\"").await.expect(400);

@@ -29,6 +29,10 @@ async fn autoscalers_are_the_same_in_both_versions() {
         (&json!("HorizontalPodAutoscalerList"), &json!("autoscaling/v1"))
     );
     let shown = &list["items"][0];
+    assert!(
+        shown["kind"].is_null() && shown["apiVersion"].is_null(),
+        "as where nothing is converted: {shown}"
+    );
     let annotation = |name: &str| {
         let text =
             shown["metadata"]["annotations"][format!("autoscaling.alpha.kubernetes.io/{name}")].as_str();

@@ -122,7 +122,16 @@ async fn ephemeral_containers_are_only_added() {
     assert_eq!(updated["spec"]["containers"][0]["image"], "i");
     let mut without = updated.clone();
     without["spec"]["ephemeralContainers"] = json!([]);
-    api.put(&uri, &without).await.expect(422);
+    let told = async |pod: &Value| {
+        let refused = api.put(&uri, pod).await.expect(422);
+        refused["details"]["causes"][0]["message"].as_str().unwrap().to_owned()
+    };
+    let debug = "Forbidden: existing ephemeral containers \"debug\" may not be";
+    assert_eq!(told(&without).await, format!("{debug} removed\n"));
+    let mut changed = updated.clone();
+    changed["spec"]["ephemeralContainers"][0]["image"] = "other".into();
+    let line = "  spec.ephemeralContainers.image: \"busybox\" -> \"other\"";
+    assert_eq!(told(&changed).await, format!("{debug} changed\n{line}"));
 }
 
 /// The name stands in the address and in the object, also where only a part of it is written.

@@ -66,7 +66,9 @@ impl Call<'_> {
         let mut value = match wanted.shape {
             Shape::Table => self.tables(scope)?.table(&objects, json!({}), true),
             Shape::Metadata => metadata_list(&objects, &head, wanted.meta_version()),
-            Shape::Object => json!({ "kind": head.kind, "apiVersion": head.api_version, "items": objects }),
+            Shape::Object => {
+                json!({ "kind": head.kind, "apiVersion": head.api_version, "items": head.items(objects) })
+            }
         };
         // Nothing here has a version.
         value["metadata"] = Value::Object(Map::new());

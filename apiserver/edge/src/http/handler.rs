@@ -49,6 +49,9 @@ impl Handler {
         }
         let any_method = connect::takes_any_method(info) && method == Method::OPTIONS;
         let route = if any_method { Route::of_any_method(served, info) } else { Route::find(served, info) }?;
+        if *method == Method::HEAD && info.subresource != "proxy" && route.has_methods_only() {
+            return Err(NoRoute::Method(route.methods(info)));
+        }
         if info.group.is_empty() && connect::handles(&info.resource, &info.subresource) {
             return Ok(Self::Connect);
         }

@@ -25,6 +25,8 @@ pub struct ListBody {
     head: Option<Vec<u8>>,
     items: std::vec::IntoIter<Arc<CachedObject>>,
     form: ObjectForm,
+    /// Items say what they are, as upstream's without structs do; others do not.
+    named: bool,
     /// Of each item as a protobuf message, the last one first; `None` for JSON.
     sizes: Option<Vec<u32>>,
     first: bool,
@@ -42,7 +44,8 @@ pub struct ListHead<'a> {
     pub revision: u64,
     pub next: Option<String>,
     pub remaining: Option<usize>,
-    /// Of custom resources, which upstream writes without structs: by name, with a `continue` in any case.
+    /// Of custom resources, which upstream writes without structs: by name, with a `continue` in any case, and items that
+    /// say what they are.
     pub custom: bool,
 }
 
@@ -57,6 +60,16 @@ impl ListHead<'_> {
             metadata["remainingItemCount"] = remaining.into();
         }
         metadata
+    }
+
+    /// The items of a list that is made of objects: those of built-in kinds do not say what they are.
+    pub fn items(&self, objects: Vec<Object>) -> Vec<Object> {
+        let mut items = objects;
+        let built_in = items.iter_mut().filter(|_| !self.custom).filter_map(Object::as_object_mut);
+        for item in built_in {
+            item.retain(|name, _| !matches!(name.as_str(), "kind" | "apiVersion"));
+        }
+        items
     }
 
     fn metadata_text(&self) -> String {
@@ -94,7 +107,7 @@ impl ListHead<'_> {
 
 impl ListBody {
     pub fn json(head: &ListHead<'_>, items: Vec<Arc<CachedObject>>, form: ObjectForm, gzip: bool) -> Self {
-        Self::new(head.json(), items, form, None, gzip)
+        Self { named: head.custom, ..Self::new(head.json(), items, form, None, gzip) }
     }
 
     pub async fn protobuf(
@@ -120,7 +133,17 @@ impl ListBody {
     ) -> Self {
         let packer = gzip.then(|| GzEncoder::new(Vec::with_capacity(PIECE_BYTES / 4), Compression::fast()));
         let items = items.into_iter();
-        Self { head: Some(head), items, form, sizes, first: true, done: false, packer, others_turn: false }
+        Self {
+            head: Some(head),
+            items,
+            form,
+            named: false,
+            sizes,
+            first: true,
+            done: false,
+            packer,
+            others_turn: false,
+        }
     }
 
     /// The next plain piece; empty at the end.
@@ -152,7 +175,7 @@ impl ListBody {
             None if self.first => self.first = false,
             None => out.push(b','),
         }
-        if let Err(error) = self.form.append(item, item.revision, true, out) {
+        if let Err(error) = self.form.append(item, item.revision, !self.named, out) {
             // It went well when the sizes were taken, from the same bytes.
             tracing::error!(key = &*item.key, %error, "an item of a list cannot be written");
         }

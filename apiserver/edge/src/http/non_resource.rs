@@ -31,6 +31,9 @@ pub async fn answer(
             Err(ApiError::page_not_found())
         };
     }
+    if info.verb == "head" && has_get_only(&info.path) {
+        return Ok(method_not_allowed("GET", wanted));
+    }
     let query = &info.query;
     if let Some(reply) = super::health::answer(&server.health, &info.path, query) {
         return Ok(reply.into_response(wanted));
@@ -237,6 +240,22 @@ fn with_tag(mut response: Response<Body>, document: &Document) -> Response<Body>
 fn streamed(parts: openapi::Sent, gzip: bool) -> Response<Body> {
     let body = Body::from_stream(futures::stream::iter(parts.map(Ok::<_, Infallible>)));
     if gzip { as_gzip(Response::new(body)) } else { Response::new(body) }
+}
+
+/// Whether upstream has a route for GET alone at this path; elsewhere it answers whatever the method is.
+fn has_get_only(path: &str) -> bool {
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match segments.as_slice() {
+        ["version" | "api"] | ["api", _] => true,
+        [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => true,
+        ["apis", group, version] => is_built_in(group, version),
+        _ => false,
+    }
+}
+
+fn is_built_in(group: &str, version: &str) -> bool {
+    let mut resources = coracle_api::catalogue::catalogue().iter();
+    resources.any(|resource| *resource.group == *group && *resource.version == *version)
 }
 
 fn is_known(path: &str) -> bool {

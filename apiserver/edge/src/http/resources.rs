@@ -250,7 +250,7 @@ impl Call<'_> {
             Shape::Metadata => metadata_list(&objects, head, self.wanted.meta_version()),
             Shape::Object => {
                 serde_json::json!({ "kind": head.kind, "apiVersion": head.api_version,
-                    "metadata": head.metadata(), "items": objects })
+                    "metadata": head.metadata(), "items": head.items(objects) })
             }
         };
         Ok(Reply::ok(value).into_response(self.wanted))

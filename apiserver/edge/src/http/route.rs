@@ -36,6 +36,17 @@ impl Route {
         Ok(route)
     }
 
+    /// Whether upstream finds the way by the method itself, so that HEAD, which has no route, leads nowhere. Of custom
+    /// resources it only looks at the verb, which HEAD has in common with GET.
+    pub fn has_methods_only(&self) -> bool {
+        matches!(self.served, Served::BuiltIn(_))
+    }
+
+    /// The value of the `Allow` header.
+    pub fn methods(&self, info: &RequestInfo) -> String {
+        methods(&self.verbs(info))
+    }
+
     /// As [`find`](Self::find) whatever the method is. A path through a namespace leads to what is in a namespace, and
     /// only such a path: who may do something in a namespace is asked about the namespace of the path.
     pub fn of_any_method(served: Option<&Served>, info: &RequestInfo) -> Result<Self, NoRoute> {

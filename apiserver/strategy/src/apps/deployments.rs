@@ -95,7 +95,7 @@ impl StatusStrategy for Deployments {
         let errors = &mut Errors(errors);
         workloads::counts(
             new,
-            &["replicas", "unavailableReplicas"],
+            &["replicas", "unavailableReplicas", "terminatingReplicas"],
             &["updatedReplicas", "readyReplicas", "availableReplicas"],
             errors,
         );

@@ -50,7 +50,7 @@ impl UpdateStrategy for ReplicaSets {
 impl StatusStrategy for ReplicaSets {
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
-        workloads::counts(new, &["replicas"], &parts, &mut Errors(errors));
+        workloads::counts(new, &["replicas", "terminatingReplicas"], &parts, &mut Errors(errors));
     }
 }
 

@@ -272,6 +272,12 @@ fn counts_of_a_status_fit_together() {
             "status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas",
         ]
     );
+    for strategy in [&Deployments as &dyn Strategy, &ReplicaSets] {
+        assert_eq!(
+            errors(strategy, json!({ "terminatingReplicas": -1 }), json!({})),
+            ["status.terminatingReplicas: Invalid value: -1: must be greater than or equal to 0"]
+        );
+    }
     let ahead = json!({ "replicas": 2, "readyReplicas": 1, "availableReplicas": 2 });
     assert_eq!(
         errors(&StatefulSets, ahead, json!({})),

@@ -217,17 +217,17 @@ impl ResetFieldsStrategy for Pods {
 
 crate::usual!(Pods: TransactionStrategy);
 
-/// `podIP` is the first of `podIPs`, and so for the host's: the one that was written gives the other.
+/// `podIP` is the first of `podIPs`; where they differ, the single one is what somebody wrote who knows no other. Of the
+/// host's addresses upstream asks that they be written alike.
 fn addresses(status: &mut Value) {
-    for (one, many) in [("podIP", "podIPs"), ("hostIP", "hostIPs")] {
-        let first = at(status, many).get(0).map(|e| str_at(e, "ip").to_owned());
-        match (str_at(status, one), first) {
-            (_, Some(first)) => set(status, one, first),
-            ("", None) => {}
-            (single, None) => {
-                let list = json!([{ "ip": single }]);
-                set(status, many, list);
-            }
+    let first = at(status, "podIPs").get(0).map(|address| str_at(address, "ip").to_owned());
+    match (str_at(status, "podIP"), first) {
+        ("", None) => {}
+        ("", Some(first)) => set(status, "podIP", first),
+        (one, Some(first)) if one == first => {}
+        (one, _) => {
+            let list = json!([{ "ip": one }]);
+            set(status, "podIPs", list);
         }
     }
 }

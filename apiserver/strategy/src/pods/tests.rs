@@ -223,6 +223,18 @@ fn status_updates_keep_deletion_and_align_addresses() {
         new["status"],
         json!({ "qosClass": "BestEffort", "podIP": "10.0.0.1", "podIPs": [{ "ip": "10.0.0.1" }] })
     );
+    new["status"]["podIP"] = "10.0.0.2".into();
+    Pods.prepare_status_update(&mut new, &old, &world.env());
+    assert_eq!(new["status"]["podIPs"], json!([{ "ip": "10.0.0.2" }]), "who writes one knows no other");
+    remove(&mut new, "status.podIP");
+    Pods.prepare_status_update(&mut new, &old, &world.env());
+    assert_eq!(new["status"]["podIP"], "10.0.0.2");
+    new["status"]["hostIP"] = "10.0.0.3".into();
+    new["status"]["hostIPs"] = json!([{ "ip": "10.0.0.4" }]);
+    assert_eq!(
+        testing::status_errors(&Pods, &new, &old),
+        ["status.hostIPs[0].ip: Invalid value: \"10.0.0.4\": must be equal to `hostIP`"]
+    );
 }
 
 mod rows {

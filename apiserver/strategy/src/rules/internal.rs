@@ -70,6 +70,58 @@ pub const DISRUPTION_BUDGET: &[Field] = &[
     Field("UnhealthyPodEvictionPolicy", "unhealthyPodEvictionPolicy", Shape::Plain),
 ];
 
+pub const TAINT: &[Field] = &[
+    Field("Key", "key", Shape::Text),
+    Field("Value", "value", Shape::Text),
+    Field("Effect", "effect", Shape::Text),
+    Field("TimeAdded", "timeAdded", Shape::Plain),
+];
+
+pub const TOLERATION: &[Field] = &[
+    Field("Key", "key", Shape::Text),
+    Field("Operator", "operator", Shape::Text),
+    Field("Value", "value", Shape::Text),
+    Field("Effect", "effect", Shape::Text),
+    Field("TolerationSeconds", "tolerationSeconds", Shape::Plain),
+];
+
+pub const NODE_ADDRESS: &[Field] =
+    &[Field("Type", "type", Shape::Text), Field("Address", "address", Shape::Text)];
+
+/// An address of a pod or of its node.
+pub const IP: &[Field] = &[Field("IP", "ip", Shape::Text)];
+
+/// From where a volume can be reached.
+pub const VOLUME_NODE_AFFINITY: &[Field] = &[Field(
+    "Required",
+    "required",
+    Shape::Struct(&[Field(
+        "NodeSelectorTerms",
+        "nodeSelectorTerms",
+        Shape::List(&[
+            Field("MatchExpressions", "matchExpressions", Shape::List(NODE_REQUIREMENT)),
+            Field("MatchFields", "matchFields", Shape::List(NODE_REQUIREMENT)),
+        ]),
+    )]),
+)];
+
+const NODE_REQUIREMENT: &[Field] = &[
+    Field("Key", "key", Shape::Text),
+    Field("Operator", "operator", Shape::Text),
+    Field("Values", "values", Shape::Plain),
+];
+
+/// Which objects a quota counts.
+pub const SCOPE_SELECTOR: &[Field] = &[Field(
+    "MatchExpressions",
+    "matchExpressions",
+    Shape::List(&[
+        Field("ScopeName", "scopeName", Shape::Text),
+        Field("Operator", "operator", Shape::Text),
+        Field("Values", "values", Shape::Plain),
+    ]),
+)];
+
 pub const SECURITY_CONTEXT: &[Field] = &[
     Field(
         "Capabilities",
@@ -123,6 +175,11 @@ pub const DEFINITION_VERSIONS: &[Field] = &[
 /// The value as a struct with these fields.
 pub fn shown(value: &Value, fields: &'static [Field]) -> String {
     escaped(&structure(value, fields))
+}
+
+/// The value, `null` or a struct with these fields.
+pub fn shown_or_null(value: &Value, fields: &'static [Field]) -> String {
+    escaped(&shape(value, &Shape::Struct(fields)))
 }
 
 /// The value, `null` or a list of structs with these fields.

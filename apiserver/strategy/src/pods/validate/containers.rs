@@ -92,16 +92,25 @@ pub fn images(spec: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
+/// Upstream says neither which policy it is nor which field.
+fn of_policy(policy: &Value, field: &str, supported: &[&str], path: &Path, errors: &mut Errors) {
+    match str_at(policy, field) {
+        "" => errors.required(path, ""),
+        other if !supported.contains(&other) => errors.not_supported(path, other, supported),
+        _ => {}
+    }
+}
+
 fn resize_policies(container: &Value, context: &Context, path: &Path, errors: &mut Errors) {
     let mut resized = HashSet::new();
     for (i, policy) in list_at(container, "resizePolicy").iter().enumerate() {
         let here = path.index(i);
-        rules::one_of(policy, "resourceName", &["cpu", "memory"], &here, errors);
+        of_policy(policy, "resourceName", &["cpu", "memory"], path, errors);
         let resource = str_at(policy, "resourceName");
         if !resource.is_empty() && !resized.insert(resource) {
             errors.duplicate(&here, resource);
         }
-        rules::one_of(policy, "restartPolicy", &["NotRequired", "RestartContainer"], &here, errors);
+        of_policy(policy, "restartPolicy", &["NotRequired", "RestartContainer"], path, errors);
         if context.runs_once && str_at(policy, "restartPolicy") == "RestartContainer" {
             let detail = "must be 'NotRequired' when `restartPolicy` is 'Never'";
             errors.invalid(path, "RestartContainer", detail);

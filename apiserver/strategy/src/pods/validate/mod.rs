@@ -11,7 +11,7 @@ mod os;
 mod probes;
 pub mod resources;
 mod scheduling;
-mod security;
+pub mod security;
 pub mod sources;
 pub mod status;
 pub mod update;
@@ -63,10 +63,11 @@ pub fn pod_spec_with(spec: &Value, more: &[Value], path: &Path, errors: &mut Err
     lists(spec, path, errors);
     scheduling::all(spec, path, errors);
     security::pod(at(spec, "securityContext"), &path.field("securityContext"), errors);
+    security::shared_sysctls(spec, path, errors);
     os::all(spec, path, errors);
     claims::all(spec, path, errors);
     if let Some(resources) = spec.get("resources") {
-        resources::requirements(resources, &path.field("resources"), errors);
+        resources::requirements_of(resources, claims::name_for_pods, &path.field("resources"), errors);
     }
     let overhead = path.field("overhead");
     for (name, quantity) in entries_at(spec, "overhead") {
@@ -170,9 +171,11 @@ fn numbers(spec: &Value, path: &Path, errors: &mut Errors) {
         errors.invalid(&path.field("securityContext").field("shareProcessNamespace"), true, detail);
     }
     if at(spec, "hostUsers") == &Value::Bool(false) {
-        for field in ["hostNetwork", "hostPID", "hostIPC"] {
+        // Upstream's names of two of the places.
+        for (field, place) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")]
+        {
             if bool_at(spec, field) {
-                errors.forbidden(&path.field(field), "when `pod.Spec.HostUsers` is false");
+                errors.forbidden(&path.field(place), "when `pod.Spec.HostUsers` is false");
             }
         }
     }

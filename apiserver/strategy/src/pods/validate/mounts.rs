@@ -22,8 +22,8 @@ pub fn all(container: &Value, path: &Path, context: &Context, errors: &mut Error
         }
         apart((name, "name"), devices, "name", "in volumeDevices", &here, errors);
         apart((point, "mountPath"), devices, "devicePath", "as a path in volumeDevices", &here, errors);
-        recursive(mount, &here, errors);
-        sub_path(mount, &here, context, errors);
+        recursive(mount, &path.field("volumeMounts"), errors);
+        sub_path(mount, &here, &path.field("volumeMounts"), context, errors);
         propagation(container, mount, &path.field("volumeMounts"), errors);
     }
     let (mut names, mut points) = (HashSet::new(), HashSet::new());
@@ -72,6 +72,7 @@ fn device(device: &Value, path: &Path, context: &Context, errors: &mut Errors) {
     }
 }
 
+/// `path` is that of the list: upstream does not say which mount it is.
 fn recursive(mount: &Value, path: &Path, errors: &mut Errors) {
     let here = path.field("recursiveReadOnly");
     let wish = str_at(mount, "recursiveReadOnly");
@@ -96,14 +97,15 @@ fn known(mount: &Value, path: &Path, context: &Context, errors: &mut Errors) {
     }
 }
 
-fn sub_path(mount: &Value, path: &Path, context: &Context, errors: &mut Errors) {
+/// Of a path that leads elsewhere upstream does not say to which mount in `list` it belongs.
+fn sub_path(mount: &Value, path: &Path, list: &Path, context: &Context, errors: &mut Errors) {
     let of_image = context.volumes.get(str_at(mount, "name")).is_some_and(|volume| has(volume, "image"));
     for field in ["subPath", "subPathExpr"] {
         let wish = str_at(mount, field);
         if of_image && !wish.is_empty() {
             errors.invalid(&path.field(field), wish, "not allowed in image volume sources");
         }
-        relative(str_at(mount, field), &path.field(field), errors);
+        relative(str_at(mount, field), &list.field(field), errors);
     }
     if !str_at(mount, "subPath").is_empty() && !str_at(mount, "subPathExpr").is_empty() {
         let value = str_at(mount, "subPathExpr");

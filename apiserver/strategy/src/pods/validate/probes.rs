@@ -68,7 +68,9 @@ fn action(handler: &Value, kinds: &[&str], path: &Path, errors: &mut Errors) {
 
 /// No longer than the pod has to end.
 fn sleep(handler: &Value, grace_seconds: Option<i64>, path: &Path, errors: &mut Errors) {
-    let Some(seconds) = i64_at(handler, "sleep.seconds") else { return };
+    // Beside another action it is refused as a whole.
+    let alone = !["exec", "httpGet", "tcpSocket"].iter().any(|other| has(handler, other));
+    let Some(seconds) = i64_at(handler, "sleep.seconds").filter(|_| alone) else { return };
     let grace = grace_seconds.unwrap_or(30);
     if seconds < 0 || seconds > grace {
         let detail = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");

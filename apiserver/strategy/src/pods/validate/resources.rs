@@ -6,16 +6,47 @@ use coracle_api::Quantity;
 use coracle_api::validation::is_extended_resource;
 use serde_json::Value;
 
+/// Names that stand without a domain in a quota.
+const QUOTA_NAMES: &[&str] = &[
+    "configmaps",
+    "cpu",
+    "ephemeral-storage",
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "memory",
+    "persistentvolumeclaims",
+    "pods",
+    "replicationcontrollers",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+    "requests.storage",
+    "resourcequotas",
+    "secrets",
+    "services",
+    "services.loadbalancers",
+    "services.nodeports",
+];
+
 const STANDARD: &[&str] = &["cpu", "memory", "ephemeral-storage"];
 
-/// Requests and limits: names, quantities, and requests not above limits.
+/// Says what is wrong with the name of a resource.
+pub type NameRule = fn(&str, &Path, &mut Errors);
+
+/// Requests and limits of a container: names, quantities, and requests not above limits.
 pub fn requirements(resources: &Value, path: &Path, errors: &mut Errors) {
+    requirements_of(resources, name, path, errors);
+}
+
+/// As [`requirements`], of something else, whose resources have names that `name` allows.
+pub fn requirements_of(resources: &Value, name: NameRule, path: &Path, errors: &mut Errors) {
     for kind in ["limits", "requests"] {
         let here = path.field(kind);
         for (resource, quantity) in entries_at(resources, kind) {
             name(resource, &here.key(resource), errors);
             non_negative(quantity, &here.key(resource), errors);
-            whole_if_extended(resource, quantity, &here.key(resource), errors);
+            whole(resource, quantity, &here.key(resource), errors);
             whole_pages(resource, quantity, errors);
         }
     }
@@ -27,11 +58,6 @@ pub fn requirements(resources: &Value, path: &Path, errors: &mut Errors) {
                 errors.required(&path.field("limits"), "Limit must be set for non overcommitable resources");
             }
             None => {}
-        }
-    }
-    for (i, claim) in list_at(resources, "claims").iter().enumerate() {
-        if str_at(claim, "name").is_empty() {
-            errors.required(&path.field("claims").index(i), "");
         }
     }
 }
@@ -65,10 +91,26 @@ fn against_limit(resource: &str, request: &Value, limit: &Value, path: &Path, er
 
 /// A resource that a container may have: a standard one, or a fully qualified name.
 pub fn name(resource: &str, path: &Path, errors: &mut Errors) {
-    rules::qualified_name(resource, path, errors);
+    known(resource, path, errors);
     if !resource.contains('/') && !STANDARD.contains(&resource) && !resource.starts_with("hugepages-") {
         errors.invalid(path, resource, "must be a standard resource for containers");
     }
+}
+
+/// A resource of anything: one that quotas, claims or containers know, or a fully qualified name.
+pub fn known(resource: &str, path: &Path, errors: &mut Errors) {
+    let before = errors.0.len();
+    rules::qualified_name(resource, path, errors);
+    let plain = errors.0.len() == before && !resource.contains('/');
+    if plain && resource != "storage" && !is_of_quotas(resource) {
+        errors.invalid(path, resource, "must be a standard resource type or fully qualified");
+    }
+}
+
+/// Whether quotas know the name without a domain.
+pub fn is_of_quotas(resource: &str) -> bool {
+    let huge = resource.starts_with("hugepages-") || resource.starts_with("requests.hugepages-");
+    huge || QUOTA_NAMES.contains(&resource)
 }
 
 pub fn non_negative(quantity: &Value, path: &Path, errors: &mut Errors) {
@@ -79,8 +121,21 @@ pub fn non_negative(quantity: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-fn whole_if_extended(resource: &str, quantity: &Value, path: &Path, errors: &mut Errors) {
-    if is_extended_resource(resource) && rules::parse_quantity(quantity).is_some_and(|q| !q.is_integer()) {
+/// Amounts that count objects or extended resources have no fractions.
+pub fn whole(resource: &str, quantity: &Value, path: &Path, errors: &mut Errors) {
+    const COUNTS: [&str; 9] = [
+        "configmaps",
+        "persistentvolumeclaims",
+        "pods",
+        "replicationcontrollers",
+        "resourcequotas",
+        "secrets",
+        "services",
+        "services.loadbalancers",
+        "services.nodeports",
+    ];
+    let counts = COUNTS.contains(&resource) || is_extended_resource(resource);
+    if counts && rules::parse_quantity(quantity).is_some_and(|q| !q.is_integer()) {
         errors.invalid(path, rules::quantity_text(quantity), "must be an integer");
     }
 }

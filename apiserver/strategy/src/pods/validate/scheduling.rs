@@ -166,8 +166,8 @@ fn pod_term(term: &Value, path: &Path, errors: &mut Errors) {
     for field in ["labelSelector", "namespaceSelector"] {
         rules::label_selector(at(term, field), &path.field(field), errors);
     }
-    for (i, name) in strings_at(term, "namespaces").enumerate() {
-        rules::label(name, &path.field("namespace").index(i), errors);
+    for name in strings_at(term, "namespaces") {
+        rules::label(name, &path.field("namespace"), errors);
     }
     let (key, here) = (str_at(term, "topologyKey"), path.field("topologyKey"));
     if key.is_empty() {

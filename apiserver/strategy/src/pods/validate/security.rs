@@ -3,6 +3,7 @@
 use super::super::super::rules::{self, internal};
 use super::super::super::value::*;
 use super::os;
+use coracle_api::FieldError;
 use serde_json::Value;
 
 const PROFILES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
@@ -35,6 +36,49 @@ pub fn pod(context: &Value, path: &Path, errors: &mut Errors) {
         }
     }
     profiles(context, path, errors);
+}
+
+/// What ends the refusal of a kernel setting that a pod would have for its host too.
+const SHARED: [&str; 2] =
+    ["may not be specified when 'hostNetwork' is true", "may not be specified when 'hostIPC' is true"];
+
+/// Kernel settings of namespaces that the pod shares with its host. `spec` is the pod's, at `path`.
+pub fn shared_sysctls(spec: &Value, path: &Path, errors: &mut Errors) {
+    let here = path.field("securityContext").field("sysctls");
+    for (i, sysctl) in list_at(spec, "securityContext.sysctls").iter().enumerate() {
+        let name = str_at(sysctl, "name");
+        for (field, detail) in ["hostNetwork", "hostIPC"].into_iter().zip(SHARED) {
+            if bool_at(spec, field) && namespace_of(name) == Some(field) {
+                errors.invalid(&here.index(i).field("name"), name, detail);
+            }
+        }
+    }
+}
+
+/// On update: what the old object had too is forgiven.
+pub fn forgive_sysctls(errors: &mut Vec<FieldError>, old: &Value) {
+    let is_shared = |error: &FieldError| SHARED.iter().any(|detail| error.detail.ends_with(detail));
+    if errors.iter().any(is_shared) && shares(old) {
+        errors.retain(|error| !is_shared(error));
+    }
+}
+
+/// Whether the value is or holds the spec of a pod with such settings.
+fn shares(value: &Value) -> bool {
+    let mut found = Vec::new();
+    shared_sysctls(value, &Path::root("spec"), &mut Errors(&mut found));
+    !found.is_empty() || value.as_object().is_some_and(|fields| fields.values().any(shares))
+}
+
+/// The field by which a pod shares the namespace of a setting; where slashes part its name, dots stand for slashes.
+fn namespace_of(name: &str) -> Option<&'static str> {
+    let slashes = name.find(['.', '/']).is_some_and(|at| name.as_bytes()[at] == b'/');
+    let name = if slashes { name.replace('.', "\0").replace('/', ".") } else { name.to_owned() };
+    let ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."];
+    if name.starts_with("net.") {
+        return Some("hostNetwork");
+    }
+    (name == "kernel.sem" || ipc.iter().any(|prefix| name.starts_with(prefix))).then_some("hostIPC")
 }
 
 const SYSCTL_REGEX: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
@@ -117,5 +161,46 @@ fn local_profile(profile: &Value, what: &str, is_local: bool, path: &Path, error
         errors.invalid(path, file, "must not be padded with whitespace");
     } else if file.len() > PROFILE_MAX_BYTES {
         errors.too_long(path, PROFILE_MAX_BYTES);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn kernel_settings_of_shared_namespaces_are_refused_unless_they_were_there() {
+        let spec = |fields: [&str; 2]| {
+            let sysctls = ["net.a", "net/ipv4/b", "kernel.sem", "kernel.shm_x", "kernel.other"]
+                .map(|name| json!({ "name": name, "value": "1" }));
+            let mut spec = json!({ "securityContext": { "sysctls": sysctls } });
+            fields.iter().for_each(|field| spec[*field] = true.into());
+            spec
+        };
+        let told = |spec: &Value| {
+            let mut errors = Vec::new();
+            shared_sysctls(spec, &Path::root("spec"), &mut Errors(&mut errors));
+            errors
+        };
+        assert!(told(&spec(["hostPID", "hostUsers"])).is_empty());
+        let shared = spec(["hostNetwork", "hostIPC"]);
+        let texts: Vec<String> = told(&shared).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts[..2],
+            ["net.a", "net/ipv4/b"].map(|name| {
+                let at = usize::from(name.contains('/'));
+                format!("spec.securityContext.sysctls[{at}].name: Invalid value: \"{name}\": {}", SHARED[0])
+            })
+        );
+        assert!(texts[2..].iter().all(|text| text.ends_with(SHARED[1])) && texts.len() == 4, "{texts:?}");
+        let mut errors = told(&shared);
+        forgive_sysctls(
+            &mut errors,
+            &json!({ "spec": { "template": { "spec": spec(["hostPID", "hostUsers"]) } } }),
+        );
+        assert_eq!(errors.len(), 4);
+        forgive_sysctls(&mut errors, &json!({ "spec": { "template": { "spec": shared } } }));
+        assert!(errors.is_empty());
     }
 }

@@ -1,8 +1,8 @@
 //! What a kubelet may write into a pod's status (upstream's `ValidatePodStatusUpdate`).
 
-use super::super::super::rules;
+use super::super::super::rules::{self, internal};
 use super::super::super::value::*;
-use coracle_api::Object;
+use coracle_api::{FieldError, Object};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -22,6 +22,11 @@ pub fn update(new: &Object, old: &Object, errors: &mut Errors) {
     for field in ["podIPs", "hostIPs"] {
         addresses(list_at(&new["status"], field), &path.field(field), errors);
     }
+    if let Some(first) = list_at(new, "status.hostIPs").first().map(|address| str_at(address, "ip"))
+        && first != str_at(new, "status.hostIP")
+    {
+        errors.invalid(&path.field("hostIPs").index(0).field("ip"), first, "must be equal to `hostIP`");
+    }
     conditions(list_at(new, "status.conditions"), errors);
     claims(new, &path.field("resourceClaimStatuses"), errors);
     for (statuses, containers) in
@@ -38,13 +43,14 @@ fn addresses(list: &[Value], path: &Path, errors: &mut Errors) {
         let text = str_at(address, "ip");
         rules::ip(text, &path.index(i), errors);
         if !seen.insert(text) {
-            errors.duplicate(&path.index(i), text);
+            let shown = internal::shown(address, internal::IP);
+            errors.0.push(FieldError::duplicate_as(path.index(i), &shown));
         }
         families[usize::from(text.contains(':'))] += 1;
     }
     if families.iter().any(|count| *count > 1) {
-        let all: Vec<&str> = list.iter().map(|a| str_at(a, "ip")).collect();
-        errors.invalid(path, all, "may specify no more than one IP for each IP family");
+        let all = internal::list_shown(&list.into(), internal::IP);
+        errors.invalid_as(path, &all, "may specify no more than one IP for each IP family");
     }
 }
 
@@ -96,7 +102,8 @@ fn restarts(new: &Object, old: &Object, statuses: &str, containers: &str, path: 
         let failed = i64_at(ended, "exitCode").unwrap_or(0) != 0;
         let may_restart = effective == "OnFailure" && failed;
         if !may_restart && !has(is, "state.terminated") {
-            let at_state = path.field("state");
+            let place = list_at(&old["status"], statuses).iter().position(|s| str_at(s, "name") == name);
+            let at_state = path.index(place.unwrap_or(0)).field("state");
             errors.forbidden(&at_state, "may not be transitioned to non-terminated state");
         }
     }

@@ -135,6 +135,13 @@ fn narrowed(new: &Value, old: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
+/// What differs beneath `field`, a line for each.
+pub fn changes(new: &Value, old: &Value, field: &'static str) -> String {
+    let mut lines = Vec::new();
+    differences(new, old, &Path::root(field), &mut lines);
+    lines.join("\n")
+}
+
 /// One line for each field that differs.
 pub fn differences(new: &Value, old: &Value, path: &Path, lines: &mut Vec<String>) {
     match (new, old) {
