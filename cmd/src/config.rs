@@ -97,6 +97,7 @@ struct File {
     node_ip: Option<NodeIps>,
     disable: Option<Vec<String>>,
     storage_backend: Option<String>,
+    upgrade_store_without_copy: Option<bool>,
     etcd_servers: Option<Vec<String>>,
     etcd_cafile: Option<PathBuf>,
     etcd_certfile: Option<PathBuf>,
@@ -195,6 +196,8 @@ pub struct Config {
     pub address_choice: Option<Choice>,
     pub disabled: BTreeSet<Component>,
     pub backend: Backend,
+    /// Whether a store of an earlier layout is changed without a copy of it.
+    pub upgrade_store_without_copy: bool,
     /// Whose cluster it joins.
     pub join: Option<Join>,
     pub cluster_cidr: Cidrs,
@@ -326,6 +329,10 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
         address_choice,
         disabled: disabled.iter().filter_map(|name| or_note(Component::parse(name), mistakes)).collect(),
         backend,
+        upgrade_store_without_copy: args
+            .upgrade_store_without_copy
+            .or(file.upgrade_store_without_copy)
+            .unwrap_or(false),
         join,
         cluster_cidr,
         service_cidr,

@@ -59,7 +59,12 @@ impl Cluster {
 
     /// Likewise, on a data directory that `prepare` makes; it is not there yet.
     pub fn start_on(arguments: &[&str], prepare: impl FnOnce(&Path)) -> Self {
-        let mut cluster = Self::prepare_below(&std::env::temp_dir(), arguments, &[], prepare);
+        Self::start_on_below(&std::env::temp_dir(), arguments, prepare)
+    }
+
+    /// Likewise, with everything it writes in this directory.
+    pub fn start_on_below(parent: &Path, arguments: &[&str], prepare: impl FnOnce(&Path)) -> Self {
+        let mut cluster = Self::prepare_below(parent, arguments, &[], prepare);
         cluster.wait_until_usable();
         cluster
     }

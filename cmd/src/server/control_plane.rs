@@ -70,7 +70,9 @@ async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Arc<SledS
             .map_err(|e| StartError::new("open the store", std::io::Error::other(e)))?,
     }
     let dir = config.data_dir.join("db");
-    let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, SledOptions::default()));
+    let copy_before_lift = !config.upgrade_store_without_copy;
+    let options = SledOptions { copy_before_lift, ..SledOptions::default() };
+    let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, options));
     let store = opened.await.map_err(|e| StartError::new("open the store", e))?;
     let store = store.map_err(|e| StartError::new("open the store", e))?;
     coracle_apiserver::store::metrics::collect(coracle_apiserver::metrics::global(), Arc::downgrade(&store));

@@ -200,7 +200,7 @@ pub(super) fn is_lost(error: &std::io::Error) -> bool {
 }
 
 /// Leftovers of a stop in the middle of something.
-fn tidy(dir: &Path) -> std::io::Result<()> {
+pub(super) fn tidy(dir: &Path) -> std::io::Result<()> {
     let (tree, old) = (dir.join(TREE), dir.join(TREE_OLD));
     if old.is_dir() && !tree.is_dir() {
         std::fs::rename(&old, &tree)?;

@@ -3,6 +3,7 @@
 
 use super::dump::{self, Head};
 use super::format::Format;
+use super::lift;
 use super::picture::Picture;
 use super::recover::{self, SNAPSHOT, TREE};
 use super::replay::{Base, Loss, Replayed, replay};
@@ -53,6 +54,7 @@ pub fn check(dir: impl AsRef<Path>) -> Result<Examination, StoreError> {
     for (index, segment) in segments.iter().enumerate() {
         parts.push(segment_part(segment, segments.get(index + 1))?);
     }
+    parts.extend(lift::copy_parts(dir));
     let best = best(dir, &tree.path, &segments, Loss::Refused);
     let outcome = best.map(|replayed| replayed.newest).map_err(|error| error.to_string());
     Ok(Examination { parts, outcome })
