@@ -56,6 +56,16 @@ fn node(node_ip: &str) -> Cluster {
     ])
 }
 
+/// The serving certificate of a kubelet's port is of an authority of its own.
+fn kubelet_answers(cluster: &Cluster, address: &str) {
+    let ca = cluster.data_dir().join("pki/kubelet-serving-ca.crt");
+    let line = format!(
+        "curl -sS -o /dev/null -w '%{{http_code}}' --cacert {} https://{address}:10250/healthz",
+        ca.display()
+    );
+    cluster.until(&line, "401");
+}
+
 const ADDRESS: &str =
     "kubectl get node box -o jsonpath='{.status.addresses[?(@.type==\"InternalIP\")].address}'";
 /// Of every move, each once.
@@ -74,11 +84,7 @@ fn has(cluster: &Cluster, address: &str) {
     let (pki, port) = (cluster.data_dir().join("pki"), cluster.port());
     cluster
         .until(&format!("curl -sS --cacert {}/ca.crt https://{address}:{port}/livez", pki.display()), "ok");
-    let kubelet = format!(
-        "curl -sS -o /dev/null -w '%{{http_code}}' --cacert {}/kubelet-serving-ca.crt https://{address}:10250/healthz",
-        pki.display()
-    );
-    cluster.until(&kubelet, "401");
+    kubelet_answers(cluster, address);
     cluster.until(&format!("iptables-save -t nat | grep -c 'to-destination {address}:{port}'"), "1");
     cluster.shows("kubectl get --raw /api", &[&format!("\"serverAddress\":\"{address}:{port}\"")]);
     let issuer = format!("\"jwks_uri\":\"https://{address}:{port}/openid/v1/jwks\"");
@@ -160,5 +166,27 @@ fn an_address_that_somebody_says_stays() {
         until_looked_at(&cluster);
         assert_eq!(cluster.ok(ADDRESS), "192.0.2.7");
         assert_eq!(cluster.ok(EVENTS), "");
+    });
+}
+
+/// Beside its server, which is reached by loopback and has no kubelet of its own.
+#[test]
+fn a_joined_machine_follows_its_own() {
+    on_a_machine_of_its_own(|| {
+        move_to("192.0.2.7");
+        let cluster = Cluster::start(&[]);
+        let token = cluster.ok("coracle token create");
+        let (token, server) = (token.trim(), format!("https://127.0.0.1:{}", cluster.port()));
+        let agent =
+            format!("coracle agent --server {server} --token {token} --node-name box --data-dir $PWD/agent");
+        let left_out = "--disable proxy,network,dns,component-pods";
+        let agent = cluster.start(&format!("{agent} {left_out}"), "agent.log");
+        cluster.within(FOLLOWED_WITHIN, ADDRESS, |shown| shown == "192.0.2.7");
+        kubelet_answers(&cluster, "192.0.2.7");
+        move_to("192.0.2.9");
+        cluster.within(FOLLOWED_WITHIN, ADDRESS, |shown| shown == "192.0.2.9");
+        kubelet_answers(&cluster, "192.0.2.9");
+        cluster.until(EVENTS, "the node's address is 192.0.2.9 now; it was 192.0.2.7");
+        assert_eq!(agent.printed().matches("the node has another address").count(), 1);
     });
 }

@@ -23,6 +23,7 @@ mod jobs;
 mod journal;
 mod lift;
 mod maintain;
+mod meter;
 mod picture;
 mod queue;
 mod record;
@@ -38,8 +39,11 @@ mod tree;
 mod verify;
 mod witness;
 
-pub use picture::{Picture, inspect, make, restore};
-pub use repair::{Compacted, Examination, Part, Repaired, check, compact, repair, salvage};
+pub use meter::{Doing, Step, Watch};
+pub use picture::{Picture, inspect, make, make_watched, restore};
+pub use repair::{
+    Compacted, Examination, Part, Repaired, check, check_watched, compact, compact_watched, repair, salvage,
+};
 pub use report::{Incident, IncidentKind, Incidents, Refusal, StoreReport};
 pub use scrub::MARK;
 

@@ -229,9 +229,13 @@ fn snapshot_head(dir: &Path) -> Result<Option<Result<dump::Head, String>>, Store
     }
 }
 
-pub(super) fn load_snapshot(dir: &Path) -> std::io::Result<Present> {
+fn load_snapshot(dir: &Path) -> std::io::Result<Present> {
+    read_snapshot(File::open(dir.join(SNAPSHOT))?)
+}
+
+pub(super) fn read_snapshot(input: impl std::io::Read) -> std::io::Result<Present> {
     let mut present = Present::new();
-    dump::read(File::open(dir.join(SNAPSHOT))?, |(key, item)| {
+    dump::read(input, |(key, item)| {
         if let Some(item) = item {
             present.insert(key, item);
         }
