@@ -8,7 +8,6 @@
 use super::{Choice, Machine, NodeIps, chosen};
 use ipnet::IpNet;
 use std::net::IpAddr;
-use std::pin::pin;
 use std::time::Duration;
 use tokio::sync::watch::{Receiver, channel};
 use tokio_util::sync::CancellationToken;
@@ -129,7 +128,7 @@ where
     loop {
         let run = stop.child_token();
         let now = *addresses.borrow_and_update();
-        let mut working = pin!(work(now, run.clone()));
+        let mut working = Box::pin(work(now, run.clone()));
         tokio::select! {
             ended = &mut working => return ended,
             Ok(()) = addresses.changed() => {}

@@ -159,8 +159,8 @@ mod tests {
         SledStore::open(&db, Options::default()).unwrap().close().await.unwrap();
         let checked = told(|watch| assert!(!check_watched(&db, watch).unwrap().is_damaged()));
         let compacted = told(|watch| assert_eq!(compact_watched(&db, watch).unwrap().objects, 50));
-        for (all, doing) in [(checked, &[Doing::Reading][..]), (compacted, &[Doing::Reading, Doing::Writing])]
-        {
+        let both = [Doing::Reading, Doing::Writing];
+        for (all, doing) in [(checked, &both[..1]), (compacted, &both[..])] {
             assert_eq!(all.iter().map(|(doing, ..)| *doing).collect::<Vec<_>>(), doing);
             assert!(all.iter().all(|(_, done, total)| done == total && *total > 0), "{all:?}");
         }
