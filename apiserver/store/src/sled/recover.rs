@@ -229,7 +229,7 @@ fn snapshot_head(dir: &Path) -> Result<Option<Result<dump::Head, String>>, Store
     }
 }
 
-fn load_snapshot(dir: &Path) -> std::io::Result<Present> {
+pub(super) fn load_snapshot(dir: &Path) -> std::io::Result<Present> {
     read_snapshot(File::open(dir.join(SNAPSHOT))?)
 }
 
