@@ -168,25 +168,3 @@ fn an_address_that_somebody_says_stays() {
         assert_eq!(cluster.ok(EVENTS), "");
     });
 }
-
-/// Beside its server, which is reached by loopback and has no kubelet of its own.
-#[test]
-fn a_joined_machine_follows_its_own() {
-    on_a_machine_of_its_own(|| {
-        move_to("192.0.2.7");
-        let cluster = Cluster::start(&[]);
-        let token = cluster.ok("coracle token create");
-        let (token, server) = (token.trim(), format!("https://127.0.0.1:{}", cluster.port()));
-        let agent =
-            format!("coracle agent --server {server} --token {token} --node-name box --data-dir $PWD/agent");
-        let left_out = "--disable proxy,network,dns,component-pods";
-        let agent = cluster.start(&format!("{agent} {left_out}"), "agent.log");
-        cluster.within(FOLLOWED_WITHIN, ADDRESS, |shown| shown == "192.0.2.7");
-        kubelet_answers(&cluster, "192.0.2.7");
-        move_to("192.0.2.9");
-        cluster.within(FOLLOWED_WITHIN, ADDRESS, |shown| shown == "192.0.2.9");
-        kubelet_answers(&cluster, "192.0.2.9");
-        cluster.until(EVENTS, "the node's address is 192.0.2.9 now; it was 192.0.2.7");
-        assert_eq!(agent.printed().matches("the node has another address").count(), 1);
-    });
-}
