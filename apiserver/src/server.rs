@@ -23,6 +23,7 @@ use coracle_resources::Resources;
 use coracle_resources::cache::Cache;
 use coracle_store::{Store, StoreError};
 use http::Request;
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -156,7 +157,7 @@ impl ApiServer {
             audit: edge.audit,
             tracer: edge.traces.map(Tracer::start),
             flags: edge.flags,
-            address: edge.address,
+            address: RwLock::new(edge.address),
             pages: edge.pages,
             published: Published::new(catalogue, aggregator.clone()),
             foreign: aggregator.clone(),
@@ -221,6 +222,11 @@ impl ApiServer {
     pub fn maintain_aggregation(&self) -> JoinHandle<()> {
         let (catalogue, stop) = (self.state.registry.catalogue.clone(), self.state.stop.clone());
         tokio::spawn(self.state.aggregator.clone().maintain(catalogue, self.router.clone(), stop))
+    }
+
+    /// Clients find this server at another host and port now.
+    pub fn move_to(&self, address: String) {
+        *self.state.address.write() = address;
     }
 
     /// Meets nodes at the addresses that they claim, until the server's `stop`. `None` without a client for kubelets.

@@ -1,8 +1,11 @@
 //! The addresses of this machine.
 
+pub mod follow;
+
 use ipnet::IpNet;
 use nix::ifaddrs::getifaddrs;
 use serde::Deserialize;
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
@@ -15,6 +18,11 @@ pub struct NodeIps {
 }
 
 impl NodeIps {
+    /// With commas between.
+    pub fn shown(self) -> String {
+        self.all().map(|ip| ip.to_string()).collect::<Vec<_>>().join(",")
+    }
+
     pub fn all(self) -> impl Iterator<Item = IpAddr> {
         std::iter::once(self.first).chain(self.second)
     }
@@ -56,16 +64,41 @@ impl TryFrom<String> for NodeIps {
 }
 
 /// An address that an interface has.
+#[derive(Clone)]
 struct Found {
     interface: String,
     ip: IpAddr,
     /// Whether a network is behind it; what leads to a single pod has none.
     network: bool,
+    /// Whether the kernel takes it away by itself before long: a temporary address of IPv6 (RFC 8981), or one that is
+    /// deprecated.
+    passing: bool,
 }
 
-/// Every address of every interface, loopback included.
+/// Bits of /proc/net/if_inet6 (include/uapi/linux/if_addr.h).
+const IFA_F_TEMPORARY: u32 = 0x01;
+const IFA_F_DADFAILED: u32 = 0x08;
+const IFA_F_DEPRECATED: u32 = 0x20;
+const IFA_F_TENTATIVE: u32 = 0x40;
+
+/// The flags of each address of IPv6 in /proc/net/if_inet6.
+fn flags_of_v6(table: &str) -> HashMap<Ipv6Addr, u32> {
+    let entry = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let address = u128::from_str_radix(fields.first()?, 16).ok()?;
+        Some((Ipv6Addr::from(address), u32::from_str_radix(fields.get(4)?, 16).ok()?))
+    };
+    table.lines().filter_map(entry).collect()
+}
+
+/// Every address of every interface, loopback included; of IPv6 those that can be used by now.
 fn interfaces() -> Vec<Found> {
     let Ok(found) = getifaddrs() else { return Vec::new() };
+    let flags = flags_of_v6(&std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default());
+    let of = |ip: IpAddr| match ip {
+        IpAddr::V4(_) => 0,
+        IpAddr::V6(ip) => flags.get(&ip).copied().unwrap_or(0),
+    };
     found
         .filter_map(|interface| {
             let (address, mask) = (interface.address?, interface.netmask);
@@ -80,8 +113,10 @@ fn interfaces() -> Vec<Found> {
                 }
                 _ => return None,
             };
-            Some(Found { interface: interface.interface_name, ip, network })
+            let passing = of(ip) & (IFA_F_TEMPORARY | IFA_F_DEPRECATED) != 0;
+            Some(Found { interface: interface.interface_name, ip, network, passing })
         })
+        .filter(|found| of(found.ip) & (IFA_F_TENTATIVE | IFA_F_DADFAILED) == 0)
         .collect()
 }
 
@@ -108,33 +143,68 @@ fn default_of_v6(table: &str) -> Option<String> {
     })
 }
 
-/// The node's address as the kubelet chooses it: of the interface with the default route, else any that is not
-/// loopback, else loopback's, so that a box without a network still starts. `ranges` are of pods and Services: the
-/// machine's end of a pod's link is no address of the node's. `families`: IPv4 is false; the second only where there is
-/// one.
-pub fn of_this_node(ranges: &[IpNet], families: &[bool]) -> NodeIps {
-    let (all, routes) = (interfaces(), default_route_interfaces());
-    let find = |six: bool| chosen(&all, routes[usize::from(six)].as_deref(), ranges, six);
-    let first_is_six = families.first().copied().unwrap_or(false);
-    let loopback: IpAddr = if first_is_six { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
-    NodeIps {
-        first: find(first_is_six).unwrap_or(loopback),
-        second: families.get(1).and_then(|six| find(*six)),
+/// How a node's addresses are chosen where nobody says them.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    /// Of pods and Services: the machine's end of a pod's link is no address of the node's.
+    pub ranges: Vec<IpNet>,
+    /// IPv4 is false; the second only where there is one. None is as IPv4 alone.
+    pub families: Vec<bool>,
+}
+
+impl Choice {
+    /// As the kubelet chooses: of the interface with the default route, else any that is not loopback, else loopback's, so
+    /// that a box without a network still starts.
+    pub fn now(&self) -> NodeIps {
+        let machine = Machine::now();
+        let find = |six: bool| chosen(&machine, &self.ranges, six);
+        let first_is_six = self.families.first().copied().unwrap_or(false);
+        let loopback: IpAddr =
+            if first_is_six { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
+        NodeIps {
+            first: find(first_is_six).unwrap_or(loopback),
+            second: self.families.get(1).and_then(|six| find(*six)),
+        }
     }
 }
 
-fn chosen(all: &[Found], preferred: Option<&str>, ranges: &[IpNet], six: bool) -> Option<IpAddr> {
-    let is_usable = |ip: &IpAddr| match ip {
-        IpAddr::V4(ip) => !six && !ip.is_loopback(),
-        IpAddr::V6(ip) => six && !ip.is_loopback() && !ip.is_unicast_link_local(),
-    };
-    let usable: Vec<&Found> = all
-        .iter()
-        .filter(|found| is_usable(&found.ip))
-        .filter(|found| !ranges.iter().any(|range| range.contains(&found.ip)))
-        .collect();
-    let by_route = usable.iter().find(|found| Some(found.interface.as_str()) == preferred);
-    by_route.or_else(|| usable.iter().find(|found| found.network)).map(|found| found.ip)
+/// What the kernel says of this machine's network.
+#[derive(Default)]
+struct Machine {
+    addresses: Vec<Found>,
+    /// With the default route, of IPv4 and IPv6.
+    routes: [Option<String>; 2],
+}
+
+impl Machine {
+    fn now() -> Self {
+        Self { addresses: interfaces(), routes: default_route_interfaces() }
+    }
+
+    fn route(&self, six: bool) -> Option<&str> {
+        self.routes[usize::from(six)].as_deref()
+    }
+
+    /// The node's address among those that fit; one that lasts, if it can be had.
+    fn best(&self, ranges: &[IpNet], six: bool, fits: impl Fn(&Found) -> bool) -> Option<IpAddr> {
+        let is_usable = |ip: &IpAddr| match ip {
+            IpAddr::V4(ip) => !six && !ip.is_loopback(),
+            IpAddr::V6(ip) => six && !ip.is_loopback() && !ip.is_unicast_link_local(),
+        };
+        let all = self.addresses.iter().filter(|found| is_usable(&found.ip) && fits(found));
+        let own = all.filter(|found| !ranges.iter().any(|range| range.contains(&found.ip)));
+        // The first of those that compare equal.
+        own.min_by_key(|found| found.passing).map(|found| found.ip)
+    }
+
+    fn on(&self, interface: &str, ranges: &[IpNet], six: bool) -> Option<IpAddr> {
+        self.best(ranges, six, |found| found.interface == interface)
+    }
+}
+
+fn chosen(machine: &Machine, ranges: &[IpNet], six: bool) -> Option<IpAddr> {
+    let by_route = machine.route(six).and_then(|interface| machine.on(interface, ranges, six));
+    by_route.or_else(|| machine.best(ranges, six, |found| found.network))
 }
 
 #[cfg(test)]
@@ -142,7 +212,17 @@ mod tests {
     use super::*;
 
     fn found(interface: &str, ip: &str, network: bool) -> Found {
-        Found { interface: interface.to_owned(), ip: ip.parse().expect("an address"), network }
+        Found {
+            interface: interface.to_owned(),
+            ip: ip.parse().expect("an address"),
+            network,
+            passing: false,
+        }
+    }
+
+    fn chosen(all: &[Found], route: Option<&str>, ranges: &[IpNet], six: bool) -> Option<IpAddr> {
+        let routes = [route.map(str::to_owned), route.map(str::to_owned)];
+        super::chosen(&Machine { addresses: all.to_vec(), routes }, ranges, six)
     }
 
     fn ip(text: &str) -> Option<IpAddr> {
@@ -174,6 +254,18 @@ mod tests {
         ];
         assert_eq!(chosen(&all, Some("eth0"), &[], true), ip("2001:db8::7"));
         assert_eq!(chosen(&all[..3], Some("eth0"), &[], true), None);
+    }
+
+    #[test]
+    fn an_address_that_lasts_is_chosen() {
+        let passing = Found { passing: true, ..found("eth0", "2001:db8::a", true) };
+        let all = [passing, found("eth0", "2001:db8::7", true)];
+        assert_eq!(chosen(&all, Some("eth0"), &[], true), ip("2001:db8::7"));
+        assert_eq!(chosen(&all[..1], Some("eth0"), &[], true), ip("2001:db8::a"), "there is no other");
+        let table = "20010db8000000000000000000000007 02 40 00 21     eth0\nx\n";
+        let flags = flags_of_v6(table);
+        assert_eq!(flags.len(), 1);
+        assert_eq!(flags["2001:db8::7".parse::<Ipv6Addr>().as_ref().expect("an address")], 0x21);
     }
 
     #[test]

@@ -139,6 +139,9 @@ pub struct ServerArgs {
     /// sled, memory, or etcd, which several servers can share [default: sled]
     #[arg(long, value_name = "BACKEND")]
     pub storage_backend: Option<String>,
+    /// Change the layout of a store that an earlier version has made without a copy of it, where there is no room for one
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub upgrade_store_without_copy: Option<bool>,
     #[command(flatten)]
     pub etcd: EtcdArgs,
     #[command(flatten)]

@@ -1,7 +1,7 @@
 //! The server's settings: defaults, then the configuration file, then flags; checked whole, all mistakes at once.
 
 use crate::access::AccessArgs;
-use crate::address::{NodeIps, of_this_node};
+use crate::address::{Choice, NodeIps};
 use crate::args::ServerArgs;
 use crate::authorization::AuthorizationArgs;
 use crate::cidrs::{Cidrs, CidrsError};
@@ -97,6 +97,7 @@ struct File {
     node_ip: Option<NodeIps>,
     disable: Option<Vec<String>>,
     storage_backend: Option<String>,
+    upgrade_store_without_copy: Option<bool>,
     etcd_servers: Option<Vec<String>>,
     etcd_cafile: Option<PathBuf>,
     etcd_certfile: Option<PathBuf>,
@@ -191,8 +192,12 @@ pub struct Config {
     pub node_ip: IpAddr,
     /// Of the other family, in a cluster of both.
     pub second_ip: Option<IpAddr>,
+    /// How these are chosen, and followed as they change; `None` where somebody says them.
+    pub address_choice: Option<Choice>,
     pub disabled: BTreeSet<Component>,
     pub backend: Backend,
+    /// Whether a store of an earlier layout is changed without a copy of it.
+    pub upgrade_store_without_copy: bool,
     /// Whose cluster it joins.
     pub join: Option<Join>,
     pub cluster_cidr: Cidrs,
@@ -232,6 +237,11 @@ impl Config {
 
     pub fn node_ips(&self) -> NodeIps {
         NodeIps { first: self.node_ip, second: self.second_ip }
+    }
+
+    /// The same of a node that has these addresses.
+    pub fn at(&self, ips: NodeIps) -> Self {
+        Self { node_ip: ips.first, second_ip: ips.second, ..self.clone() }
     }
 
     pub fn runs(&self, component: Component) -> bool {
@@ -305,8 +315,10 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
     let service_cidr =
         cidr("service-cidr", args.service_cidr.or(file.service_cidr), "10.43.0.0/16", mistakes);
     check_sizes(&cluster_cidr, &service_cidr, mistakes);
+    let said = args.node_ip.or(file.node_ip);
+    let address_choice = said.is_none().then(|| address_choice(&cluster_cidr, &service_cidr));
     let node_ips =
-        args.node_ip.or(file.node_ip).unwrap_or_else(|| own_addresses(&cluster_cidr, &service_cidr));
+        said.or(address_choice.as_ref().map(Choice::now)).unwrap_or_else(|| Choice::default().now());
     Config {
         kubeconfig,
         bind_address: args.bind_address.or(file.bind_address).unwrap_or_else(|| node_ips.anywhere()),
@@ -314,8 +326,13 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
         node_name: node_name(args.node_name.or(file.node_name), mistakes),
         node_ip: node_ips.first,
         second_ip: node_ips.second,
+        address_choice,
         disabled: disabled.iter().filter_map(|name| or_note(Component::parse(name), mistakes)).collect(),
         backend,
+        upgrade_store_without_copy: args
+            .upgrade_store_without_copy
+            .or(file.upgrade_store_without_copy)
+            .unwrap_or(false),
         join,
         cluster_cidr,
         service_cidr,
@@ -382,10 +399,11 @@ fn check_sizes(pods: &Cidrs, services: &Cidrs, mistakes: &mut Vec<String>) {
 }
 
 /// In the families of the cluster's Services.
-fn own_addresses(pods: &Cidrs, services: &Cidrs) -> NodeIps {
-    let ranges: Vec<_> = pods.iter().chain(services.iter()).collect();
-    let families: Vec<bool> = services.iter().map(|range| range.addr().is_ipv6()).collect();
-    of_this_node(&ranges, &families)
+fn address_choice(pods: &Cidrs, services: &Cidrs) -> Choice {
+    Choice {
+        ranges: pods.iter().chain(services.iter()).collect(),
+        families: services.iter().map(|range| range.addr().is_ipv6()).collect(),
+    }
 }
 
 /// The names that the file takes, at the top or in a section: what serde says of a name that it does not.

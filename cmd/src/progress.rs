@@ -1,6 +1,9 @@
 //! How far something is that takes long: a line on standard error, where a person looks at it, and nothing in a log.
 
+use coracle_apiserver::store::sled::{Doing, Step};
+use std::cell::RefCell;
 use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// What is done within it needs no line.
@@ -42,8 +45,17 @@ impl Progress {
         Counted { inner, progress: self }
     }
 
+    /// Of what passes by other ways.
+    pub fn count(&mut self, bytes: usize) {
+        self.advance(bytes, Instant::now());
+    }
+
     fn advance(&mut self, bytes: usize, now: Instant) {
-        self.done += bytes as u64;
+        self.reach(self.done + bytes as u64, now);
+    }
+
+    fn reach(&mut self, done: u64, now: Instant) {
+        self.done = done;
         if now < self.next {
             return;
         }
@@ -64,6 +76,29 @@ impl Progress {
                 format!("{}: {} of {} MiB, {percent} %", self.what, mib(self.done), mib(total))
             }
             None => format!("{}: {} MiB", self.what, mib(self.done)),
+        }
+    }
+}
+
+/// Of what is done with a store, one after the other.
+pub struct Steps {
+    path: String,
+    now: RefCell<Option<(Doing, Progress)>>,
+}
+
+impl Steps {
+    pub fn of(path: &Path) -> Self {
+        Self { path: path.display().to_string(), now: RefCell::new(None) }
+    }
+
+    pub fn take(&self, step: Step) {
+        let mut now = self.now.borrow_mut();
+        if now.as_ref().is_none_or(|(doing, _)| *doing != step.doing) {
+            let what = format!("{} {}", step.doing, self.path);
+            *now = Some((step.doing, Progress::new(what, Some(step.total))));
+        }
+        if let Some((_, progress)) = now.as_mut() {
+            progress.reach(step.done, Instant::now());
         }
     }
 }
@@ -138,6 +173,17 @@ mod tests {
         assert!(seen().ends_with("reading b: 5.0 of 4.0 MiB, 100 %"), "{}", seen());
         drop(progress);
         assert!(seen().ends_with("\r\x1b[K"));
+    }
+
+    #[test]
+    fn reading_a_store_and_writing_it_have_lines_of_their_own() {
+        let steps = Steps::of(Path::new("/db"));
+        let line = |steps: &Steps| steps.now.borrow().as_ref().map(|(_, progress)| progress.line());
+        steps.take(Step { doing: Doing::Reading, done: 1 << 20, total: 4 << 20 });
+        steps.take(Step { doing: Doing::Reading, done: 2 << 20, total: 4 << 20 });
+        assert_eq!(line(&steps).as_deref(), Some("reading /db: 2.0 of 4.0 MiB, 50 %"));
+        steps.take(Step { doing: Doing::Writing, done: 1 << 20, total: 1 << 20 });
+        assert_eq!(line(&steps).as_deref(), Some("writing /db: 1.0 of 1.0 MiB, 100 %"));
     }
 
     #[test]

@@ -18,6 +18,9 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// How much of the log a failed test shows.
 const LOG_LINES: usize = 60;
 
+/// As the value of `--node-ip`: the server finds its address by itself.
+pub const FOUND: &str = "found";
+
 /// A running `coracle server` without kubelet, proxy and DNS. Dereferences to the [`Shell`] of its administrator.
 pub struct Cluster {
     shell: Shell,
@@ -37,7 +40,7 @@ impl Deref for Cluster {
 }
 
 impl Cluster {
-    /// Starts a server with these further arguments, which may choose another `--node-ip` and `--disable`, and waits until pods can be created in it.
+    /// Starts a server with these further arguments, which may choose another `--node-ip`, `--bind-address` and `--disable`, and waits until pods can be created in it.
     pub fn start(arguments: &[&str]) -> Self {
         Self::start_in(arguments, &[])
     }
@@ -56,7 +59,12 @@ impl Cluster {
 
     /// Likewise, on a data directory that `prepare` makes; it is not there yet.
     pub fn start_on(arguments: &[&str], prepare: impl FnOnce(&Path)) -> Self {
-        let mut cluster = Self::prepare_below(&std::env::temp_dir(), arguments, &[], prepare);
+        Self::start_on_below(&std::env::temp_dir(), arguments, prepare)
+    }
+
+    /// Likewise, with everything it writes in this directory.
+    pub fn start_on_below(parent: &Path, arguments: &[&str], prepare: impl FnOnce(&Path)) -> Self {
+        let mut cluster = Self::prepare_below(parent, arguments, &[], prepare);
         cluster.wait_until_usable();
         cluster
     }
@@ -236,22 +244,30 @@ impl Drop for Cluster {
 
 fn spawn(dir: &Path, port: u16, arguments: &[String], environment: &[(String, String)]) -> Child {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("log")).expect("the log");
-    let own = [("--node-ip", "127.0.0.1"), ("--disable", "kubelet,proxy,dns")];
+    let own =
+        [("--node-ip", "127.0.0.1"), ("--bind-address", "127.0.0.1"), ("--disable", "kubelet,proxy,dns")];
     let missing = own.iter().filter(|(flag, _)| !arguments.iter().any(|argument| argument == flag));
     Command::new(crate::coracle())
-        .args(["server", "--bind-address", "127.0.0.1", "--https-port", &port.to_string()])
+        .args(["server", "--https-port", &port.to_string()])
         .args(missing.flat_map(|(flag, value)| [flag, value]))
         .arg("--data-dir")
         .arg(dir.join("data"))
         .arg("--write-kubeconfig")
         .arg(dir.join("kubeconfig"))
-        .args(arguments)
+        .args(said(arguments))
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a second handle of the log"))
         .stderr(log)
         .spawn()
         .expect("the binary starts")
+}
+
+/// Without a `--node-ip` that the server is to find.
+fn said(arguments: &[String]) -> impl Iterator<Item = &String> {
+    let found = arguments.iter().position(|argument| argument == FOUND);
+    let left_out = found.map_or(0..0, |at| at - 1..at + 1);
+    arguments.iter().enumerate().filter(move |(at, _)| !left_out.contains(at)).map(|(_, argument)| argument)
 }
 
 /// A port that nobody listens on, below those that the kernel gives to outgoing connections (32768 and up), so that

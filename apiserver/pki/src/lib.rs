@@ -136,6 +136,8 @@ pub enum PkiError {
 pub struct Pki {
     dir: PathBuf,
     options: PkiOptions,
+    /// In the place of those in `options`, since [`Pki::be_known_as`].
+    extra_names: RwLock<Vec<String>>,
     trust: Arc<Trust>,
     service_account: ServiceAccountKey,
     leaves: Vec<RwLock<Arc<Issued>>>,
@@ -168,6 +170,7 @@ impl Pki {
         all.cluster.signer.warn_before_expiry(now);
         Ok(Arc::new(Self {
             dir: dir.to_owned(),
+            extra_names: RwLock::new(options.extra_names.clone()),
             options,
             trust: Trust::new(all),
             service_account,
@@ -199,7 +202,22 @@ impl Pki {
 
     /// The names and addresses of the API server now, which its certificate has or gets within a day.
     pub fn server_names(&self) -> BTreeSet<String> {
-        certs::server_names(&self.options)
+        certs::server_names(&self.wanted())
+    }
+
+    /// What leaves must say now.
+    fn wanted(&self) -> PkiOptions {
+        PkiOptions { extra_names: self.extra_names.read().clone(), ..self.options.clone() }
+    }
+
+    /// From now on the serving certificates have these in the place of the [`PkiOptions::extra_names`] that they had, and the
+    /// host's names and addresses of now. Returns the leaves that were replaced for it.
+    ///
+    /// # Errors
+    /// As of [`Self::check`], which tries again.
+    pub fn be_known_as(&self, extra_names: Vec<String>) -> Result<BTreeSet<Leaf>, PkiError> {
+        *self.extra_names.write() = extra_names;
+        self.check()
     }
 
     /// SHA-256 of a leaf's DER, in lowercase hex.
@@ -265,7 +283,7 @@ impl Pki {
     fn renew(&self, leaf: Leaf, now: Timestamp) -> Result<bool, PkiError> {
         let mut not_before = self.renewal.lock();
         let slot = &self.leaves[leaf as usize];
-        let wanted = leaf.spec(&self.options);
+        let wanted = leaf.spec(&self.wanted());
         if now < *not_before || slot.read().satisfies(&wanted, now) {
             return Ok(false);
         }
@@ -276,7 +294,7 @@ impl Pki {
     /// Replaces a leaf that is good yet, as when it was revoked. The old one is not taken back by this.
     pub fn replace(&self, leaf: Leaf) -> Result<(), PkiError> {
         let mut not_before = self.renewal.lock();
-        self.replace_slot(leaf, &leaf.spec(&self.options), (self.options.clock)(), &mut not_before)
+        self.replace_slot(leaf, &leaf.spec(&self.wanted()), (self.options.clock)(), &mut not_before)
     }
 
     fn replace_slot(

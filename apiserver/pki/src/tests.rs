@@ -124,6 +124,24 @@ fn serving_certificate_has_every_name() {
 }
 
 #[test]
+fn a_new_address_is_named_at_once() {
+    let world = today();
+    let pki = world.start().unwrap();
+    assert_eq!(pki.be_known_as(vec!["api.example.org".to_owned()]).unwrap(), BTreeSet::new(), "as before");
+    *world.names.lock() = vec!["box".to_owned()];
+    let changed = pki.be_known_as(vec!["192.0.2.9".to_owned()]).unwrap();
+    assert_eq!(changed, BTreeSet::from([Leaf::ApiServer, Leaf::Kubelet]));
+    let names = pki.server_names();
+    assert!(names.contains("192.0.2.9") && !names.contains("api.example.org"), "{names:?}");
+    for leaf in changed {
+        let issued = pki.current(leaf);
+        let (_, cert) = X509Certificate::from_der(&issued.certified.cert[0]).unwrap();
+        let san = format!("{:?}", cert.subject_alternative_name().unwrap().unwrap().value.general_names);
+        assert!(san.contains("[192, 0, 2, 9]") && !san.contains("[192, 0, 2, 7]"), "{san}");
+    }
+}
+
+#[test]
 fn leaves_renew_while_running_and_authorities_never() {
     let world = today();
     let pki = world.start().unwrap();

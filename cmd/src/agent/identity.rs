@@ -4,6 +4,7 @@
 use super::authority::Following;
 use super::discovery;
 use super::settings::Agent;
+use crate::address::NodeIps;
 use crate::authorities::names;
 use crate::certificates::{Certificate, Keeper, Role, load, request, store};
 use crate::servers::Servers;
@@ -25,6 +26,8 @@ const AGAIN: Duration = Duration::from_secs(60);
 
 pub struct Identity {
     agent: Agent,
+    /// Of the node, as it is now.
+    node_ips: RwLock<NodeIps>,
     dir: PathBuf,
     servers: Arc<Servers>,
     /// All that are trusted, the one that signs first.
@@ -52,7 +55,8 @@ impl Identity {
             }
             let ca_pem = RwLock::new(ca_pem);
             let servers = servers.clone();
-            let this = Self { agent: agent.clone().named(name), dir, servers, ca_pem };
+            let node_ips = RwLock::new(agent.node_ips());
+            let this = Self { agent: agent.clone().named(name), node_ips, dir, servers, ca_pem };
             if own.until > Timestamp::now() {
                 this.check(&own).await?;
                 return Ok(this);
@@ -72,7 +76,9 @@ impl Identity {
         let client = transport::by_token(server, &ca_pem, &token.whole())?;
         not_there(&client, agent).await?;
         let ca_pem = RwLock::new(ca_pem);
-        let this = Self { agent: agent.clone(), dir: agent.data_dir.join("pki"), servers, ca_pem };
+        let node_ips = RwLock::new(agent.node_ips());
+        let dir = agent.data_dir.join("pki");
+        let this = Self { agent: agent.clone(), node_ips, dir, servers, ca_pem };
         let wanted = Role::Kubelet.wanted(&agent.node_name, agent.node_ips());
         let issued = request::issue(&client, &wanted).await;
         let issued = issued.map_err(|why| format!("{}: {why}", server.to_string().trim_end_matches('/')))?;
@@ -84,6 +90,11 @@ impl Identity {
 
     pub fn node_name(&self) -> &str {
         &self.agent.node_name
+    }
+
+    /// The certificates that are asked for from now on are for these addresses.
+    pub fn move_to(&self, node_ips: NodeIps) {
+        *self.node_ips.write() = node_ips;
     }
 
     pub fn ca_pem(&self) -> String {
@@ -188,7 +199,7 @@ impl Identity {
         Keeper {
             dir: self.dir.clone(),
             node_name: self.agent.node_name.clone(),
-            node_ips: self.agent.node_ips(),
+            node_ips: *self.node_ips.read(),
             roles: &Role::ALL,
             outdated_by: Some(self.ca_pem()),
             kubelet: Box::new(kubelet),

@@ -10,11 +10,14 @@ pub mod discovery;
 mod identity;
 mod settings;
 
+use crate::address::follow;
 use crate::args::AgentArgs;
 use crate::code;
 use crate::process::{fail, until_told_to_end};
+use crate::server::regarding;
 use crate::supervise::Supervisor;
 use coracle_apiserver::health::Health;
+use coracle_client::Recorder;
 use identity::Identity;
 use settings::Agent;
 use std::process::ExitCode;
@@ -39,7 +42,7 @@ async fn run(args: AgentArgs) -> Result<(), String> {
         ended = &mut told => return ended.map_err(|e| e.to_string()),
         identity = Box::pin(Identity::of(&agent)) => identity?,
     };
-    let agent = Arc::new(agent.named(identity.node_name()));
+    let mut agent = Arc::new(agent.named(identity.node_name()));
     let identity = Arc::new(identity);
     tracing::info!(node = %agent.node_name, server = %agent.server, "joined");
     let all = CancellationToken::new();
@@ -50,16 +53,26 @@ async fn run(args: AgentArgs) -> Result<(), String> {
         let mut supervisor = Supervisor::new(stop.clone(), Health::default());
         components::spawn_all(&mut supervisor, &agent, &identity, &stop)?;
         supervisor.ready();
+        let mut moved = None;
         let ended = tokio::select! {
             ended = &mut told => Some(ended),
             () = identity.renewed() => None,
             () = identity.trusts_others() => None,
+            ips = agent.moved() => { moved = Some(ips); None }
         };
         // Containers and packet rules outlive this, so new certificates cost nobody anything.
         supervisor.shut_down().await;
         if let Some(ended) = ended {
             tracing::info!("ending");
             return ended.map_err(|e| e.to_string());
+        }
+        if let Some(now) = moved {
+            let before = agent.node_ips();
+            tracing::info!(before = before.shown(), now = now.shown(), "the node has another address");
+            identity.move_to(now);
+            agent = Arc::new(agent.at(now));
+            let recorder = Recorder::new(identity.kubelet()?, "kubelet", &agent.node_name);
+            recorder.event(regarding(&agent.node_name), "Normal", follow::REASON, follow::told(before, now));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The flags of `coracle agent`, checked whole.
 
-use crate::address::{NodeIps, of_this_node};
+use crate::address::{Choice, NodeIps, follow};
 use crate::args::AgentArgs;
 use crate::config::Component;
 use crate::join::{Pin, Token, server_url};
@@ -25,6 +25,8 @@ pub struct Agent {
     pub node_ip: IpAddr,
     /// Of the other family, where somebody gave one.
     pub second_ip: Option<IpAddr>,
+    /// How these are chosen, and followed as they change; `None` where somebody says them.
+    pub address_choice: Option<Choice>,
     pub disabled: BTreeSet<Component>,
     pub cni_conf_dir: PathBuf,
     pub kubelet: KubeletSettings,
@@ -46,7 +48,8 @@ impl Agent {
             ..Said::default()
         };
         let kubelet = KubeletSettings::read(said, &mut mistakes);
-        let node_ips = args.node_ip.unwrap_or_else(|| own_address(&server));
+        let address_choice = args.node_ip.is_none().then(|| address_choice(&server));
+        let node_ips = args.node_ip.unwrap_or_else(|| address_choice.clone().unwrap_or_default().now());
         kubelet.refuse_foreign_certificates(&mut mistakes);
         let agent = Self {
             server,
@@ -61,6 +64,7 @@ impl Agent {
             node_name: node_name(args.node_name, &mut mistakes),
             node_ip: node_ips.first,
             second_ip: node_ips.second,
+            address_choice,
             disabled: args
                 .disable
                 .iter()
@@ -76,6 +80,19 @@ impl Agent {
         NodeIps { first: self.node_ip, second: self.second_ip }
     }
 
+    /// The same of a node that has these addresses.
+    pub fn at(&self, ips: NodeIps) -> Self {
+        Self { node_ip: ips.first, second_ip: ips.second, ..self.clone() }
+    }
+
+    /// Waits until the machine has other addresses; for ever where somebody says them.
+    pub async fn moved(&self) -> NodeIps {
+        match &self.address_choice {
+            Some(choice) => follow::changed(choice, self.node_ips()).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Under the name that it joined as.
     pub fn named(self, name: &str) -> Self {
         Self { node_name: name.to_owned(), ..self }
@@ -87,9 +104,9 @@ impl Agent {
 }
 
 /// Of the family in which the server is reached, where its address says one: what ranges the cluster has is not known yet.
-fn own_address(server: &Uri) -> NodeIps {
+fn address_choice(server: &Uri) -> Choice {
     let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
-    of_this_node(&[], &[host.parse::<std::net::Ipv6Addr>().is_ok()])
+    Choice { families: vec![host.parse::<std::net::Ipv6Addr>().is_ok()], ..Choice::default() }
 }
 
 fn component(name: &str) -> Result<Component, String> {

@@ -116,7 +116,7 @@ fn judged(machine: &Machine, built: Option<SystemTime>, now: SystemTime) -> Find
 }
 
 fn address() -> Finding {
-    let ip = crate::address::of_this_node(&[], &[]).first;
+    let ip = crate::address::Choice::default().now().first;
     Finding::poor_unless(!ip.is_loopback(), format!("the node's address: {ip}"), || {
         Remedy::by_hand(
             "no interface has an address: the node runs, and nobody else reaches it; restart it when there is one",

@@ -5,6 +5,7 @@ mod transfer;
 
 use crate::args::{DbArgs, DbCommand, RepairArgs};
 use crate::process::fail;
+use crate::progress::Steps;
 use coracle_api::error::chain;
 use coracle_apiserver::store::sled::{self, Examination};
 use coracle_apiserver::store::{Revision, StoreError};
@@ -42,7 +43,9 @@ fn told(done: Result<String, String>) -> ExitCode {
 
 fn check(dir: &Path) -> Result<ExitCode, StoreError> {
     must_exist(dir)?;
-    let found = sled::check(dir)?;
+    let steps = Steps::of(dir);
+    let found = sled::check_watched(dir, &|step| steps.take(step))?;
+    drop(steps);
     print!("{}", report(&found));
     Ok(if found.is_damaged() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -84,7 +87,9 @@ fn repair(dir: &Path, wanted: &RepairArgs) -> Result<ExitCode, StoreError> {
 
 fn compact(dir: &Path) -> Result<ExitCode, StoreError> {
     must_exist(dir)?;
-    let done = sled::compact(dir)?;
+    let steps = Steps::of(dir);
+    let done = sled::compact_watched(dir, &|step| steps.take(step))?;
+    drop(steps);
     println!(
         "{} objects as of revision {}; {} bytes of disk instead of {}.",
         done.objects, done.revision.0, done.bytes_after, done.bytes_before

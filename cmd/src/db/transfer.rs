@@ -3,7 +3,7 @@
 use super::etcd;
 use crate::backup::{NewFile, explain};
 use crate::door::{KnockError, Request, knock};
-use crate::progress::Progress;
+use crate::progress::{Progress, Steps};
 use crate::{lines, private};
 use coracle_api::error::chain;
 use coracle_apiserver::store::sled::{self, Picture};
@@ -54,7 +54,10 @@ pub fn import(data_dir: &Path, path: &Path) -> Result<String, String> {
     };
     private::directory(data_dir)?;
     let (count, dir) = (items.len(), data_dir.join("db"));
-    let at = sled::make(items, revision, &dir, AHEAD).map_err(|error| match &error {
+    let steps = Steps::of(&dir);
+    let at = sled::make_watched(items, revision, &dir, AHEAD, &|step| steps.take(step));
+    drop(steps);
+    let at = at.map_err(|error| match &error {
         StoreError::Io { source, .. } if source.kind() == io::ErrorKind::DirectoryNotEmpty => {
             format!("{}: there is a store already; import makes a new one", dir.display())
         }

@@ -2,7 +2,7 @@
 //! and never joins by a token.
 
 use super::args::KubeletPartArgs;
-use crate::address::{NodeIps, of_this_node};
+use crate::address::{Choice, NodeIps, follow};
 use crate::certificates::{Certificate, Keeper, Role};
 use crate::code;
 use crate::kubelet::{KubeletSettings, Said};
@@ -34,14 +34,22 @@ async fn run(args: KubeletPartArgs) -> Result<(), String> {
     let all = CancellationToken::new();
     tokio::spawn(code::hand_back(all.clone()));
     tokio::spawn(coracle_client::clock::watch(all.clone()));
-    super::until_told(settings.files(), |stop| run_until(settings.clone(), stop)).await
+    let addresses = follow::followed(settings.address_choice.clone(), settings.node_ips());
+    super::until_told(settings.files(), |stop| {
+        let at = |ips, stop| run_until(Arc::new(settings.at(ips)), stop);
+        follow::at_each(addresses.clone(), stop, at)
+    })
+    .await
 }
 
 /// What the flags say, checked.
+#[derive(Clone)]
 struct Settings {
     /// `None`: there is no API server.
     kubeconfig: Option<PathBuf>,
     kubelet: coracle_kubelet::Config,
+    /// How its addresses are chosen, and followed as they change; `None` where somebody says them.
+    address_choice: Option<Choice>,
     /// Whether somebody says where pods ask for names; else the cluster is asked.
     cluster_dns: bool,
 }
@@ -57,7 +65,7 @@ impl Settings {
         let asked = named(args.node_name, own.as_deref());
         let asked = or_note(asked, &mut mistakes).unwrap_or_else(|| own.clone());
         let name = node_name(asked, &mut mistakes);
-        let node_ips = args.node_ip.unwrap_or_else(|| of_this_node(&[], &[]));
+        let node_ips = args.node_ip.unwrap_or_else(|| Choice::default().now());
         let mut kubelet = coracle_kubelet::Config::new(name, node_ips.first).with_second(node_ips.second);
         kubelet.data_dir = args.data_dir;
         kubelet.standalone = args.kubeconfig.is_none();
@@ -78,10 +86,22 @@ impl Settings {
         said.apply(&mut kubelet);
         let settings = Self {
             kubeconfig: args.kubeconfig,
+            address_choice: args.node_ip.is_none().then(Choice::default),
             cluster_dns: said.written.contains_key("clusterDNS"),
             kubelet,
         };
         if mistakes.is_empty() { Ok(settings) } else { Err(mistakes.join("\n")) }
+    }
+
+    fn node_ips(&self) -> NodeIps {
+        NodeIps { first: self.kubelet.node_ip, second: self.kubelet.second_ip }
+    }
+
+    /// The same of a node that has these addresses.
+    fn at(&self, ips: NodeIps) -> Self {
+        let mut settings = self.clone();
+        (settings.kubelet.node_ip, settings.kubelet.second_ip) = (ips.first, ips.second);
+        settings
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -102,7 +122,7 @@ impl Settings {
         Keeper {
             dir: self.kubelet.data_dir.join("pki"),
             node_name: self.kubelet.node_name.clone(),
-            node_ips: NodeIps { first: self.kubelet.node_ip, second: self.kubelet.second_ip },
+            node_ips: self.node_ips(),
             roles: &[Role::Serving],
             outdated_by: None,
             kubelet: Box::new(move || Ok(client.clone())),

@@ -2,7 +2,7 @@
 //! upstream's kube-proxy.
 
 use super::args::ProxyArgs;
-use crate::address::{NodeIps, of_this_node};
+use crate::address::{Choice, NodeIps, follow};
 use crate::process::fail;
 use crate::servers::Servers;
 use crate::settings::node_name;
@@ -21,7 +21,12 @@ pub async fn command(args: ProxyArgs) -> ExitCode {
     let done = match Settings::load(args) {
         Ok(settings) => {
             let files = vec![settings.kubeconfig.clone()];
-            super::until_told(files, |stop| run_until(&settings, stop)).await
+            let addresses = follow::followed(settings.address_choice.clone(), settings.node_ips);
+            super::until_told(files, |stop| {
+                let at = |node_ips, stop| run_until(Settings { node_ips, ..settings.clone() }, stop);
+                follow::at_each(addresses.clone(), stop, at)
+            })
+            .await
         }
         Err(mistakes) => Err(mistakes),
     };
@@ -29,10 +34,13 @@ pub async fn command(args: ProxyArgs) -> ExitCode {
 }
 
 /// What the flags say, checked.
+#[derive(Clone)]
 struct Settings {
     kubeconfig: PathBuf,
     node_name: String,
     node_ips: NodeIps,
+    /// How these are chosen, and followed as they change; `None` where somebody says them.
+    address_choice: Option<Choice>,
     flags: coracle_proxy::Flags,
     source: coracle_proxy::Source,
     network: bool,
@@ -61,7 +69,8 @@ impl Settings {
         let settings = Self {
             kubeconfig: args.kubeconfig,
             node_name,
-            node_ips: args.node_ip.unwrap_or_else(|| of_this_node(&[], &[])),
+            node_ips: args.node_ip.unwrap_or_else(|| Choice::default().now()),
+            address_choice: args.node_ip.is_none().then(Choice::default),
             flags: given.flags,
             source: args.config.map_or(coracle_proxy::Source::Map, coracle_proxy::Source::File),
             network: args.disable.is_empty(),
@@ -84,7 +93,7 @@ impl Settings {
     }
 }
 
-async fn run_until(settings: &Settings, stop: CancellationToken) -> Result<(), String> {
+async fn run_until(settings: Settings, stop: CancellationToken) -> Result<(), String> {
     let config = kubeconfig::config(&settings.kubeconfig).await?;
     let servers = Servers::load(config.cluster_url.clone(), None);
     let make = kubeconfig::maker(config.clone());

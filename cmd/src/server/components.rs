@@ -1,8 +1,10 @@
 //! Which components run, as whom, and with what settings.
 
 use super::control_plane::{ControlPlane, service_address};
+use super::following::Following;
 use super::identity::Clients;
 use super::living::Living;
+use crate::address::{Choice, NodeIps, follow};
 use crate::cluster;
 use crate::config::{Component, Config};
 use crate::node;
@@ -24,6 +26,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 
 /// Between servers on one store: whoever leads is followed within 15 seconds of its death.
@@ -37,6 +40,8 @@ struct Base {
     informers: Informers,
     /// Who this server is among those on one store; `None` where there are no others.
     candidate: Option<String>,
+    /// The node's, of now.
+    addresses: Receiver<NodeIps>,
 }
 
 impl Base {
@@ -75,14 +80,18 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     let informers =
         Informers::new(clients.privileged("system:coracle:informers"), control_plane.api.stop().clone());
     let candidate = config.backend.is_shared().then(identity);
-    let base = Base { clients, informers, candidate };
+    let addresses = control_plane.following.addresses.subscribe();
+    let base = Base { clients, informers, candidate, addresses };
     coracle_apiserver::metrics::global().collect_as("clients", coracle_client::metrics::render);
     crate::cert::metrics::show(&config.data_dir, &config.kubeconfig);
     let drivers = coracle_storage::csi::Drivers::default();
     api(supervisor, control_plane);
     cluster_ips(supervisor, base.clone());
     if base.candidate.is_some() {
-        living(supervisor, base.clone(), control_plane.address);
+        living(supervisor, base.clone(), control_plane.following.port);
+    }
+    if let Some(choice) = config.address_choice.clone() {
+        node_address(supervisor, control_plane.following.clone(), choice);
     }
     if config.runs(Component::Scheduler) {
         scheduler(supervisor, base.clone());
@@ -150,10 +159,22 @@ fn cluster_ips(supervisor: &mut Supervisor, base: Base) {
 }
 
 /// What the Service `kubernetes` leads to.
-fn living(supervisor: &mut Supervisor, base: Base, address: SocketAddr) {
+fn living(supervisor: &mut Supervisor, base: Base, port: u16) {
     supervisor.spawn("api-endpoints", move |stop| {
-        let client = base.clients.privileged("system:apiserver");
-        Living { client, address, identity: identity() }.run(stop)
+        let clients = base.clients.clone();
+        follow::at_each(base.addresses.clone(), stop, move |ips, stop| {
+            let client = clients.privileged("system:apiserver");
+            let address = SocketAddr::new(ips.first, port);
+            Living { client, address, identity: identity() }.run(stop)
+        })
+    });
+}
+
+/// Takes in that the machine has another address.
+fn node_address(supervisor: &mut Supervisor, following: Arc<Following>, choice: Choice) {
+    supervisor.spawn("node-address", move |stop| {
+        let (following, choice) = (following.clone(), choice.clone());
+        async move { following.run(&choice, stop).await }
     });
 }
 
@@ -304,13 +325,18 @@ fn kubelet(
     }
     let pki = control_plane.pki.clone();
     supervisor.spawn("kubelet", move |stop| {
-        let context = base.context(base.clients.node(&settings.node_name), stop);
-        let pki = pki.clone();
-        let certificate = move || {
+        let (base, settings, pki) = (base.clone(), settings.clone(), pki.clone());
+        follow::at_each(base.addresses.clone(), stop, move |ips, stop| {
+            let context = base.context(base.clients.node(&settings.node_name), stop);
             let pki = pki.clone();
-            async move { port(&pki) }
-        };
-        node::run_kubelet(context, settings.clone(), certificate)
+            let certificate = move || {
+                let pki = pki.clone();
+                async move { port(&pki) }
+            };
+            let (node_ip, second_ip) = (ips.first, ips.second);
+            let settings = coracle_kubelet::Config { node_ip, second_ip, ..settings.clone() };
+            node::run_kubelet(context, settings, certificate)
+        })
     });
 }
 
@@ -325,13 +351,13 @@ fn runs_a_node(config: &Config) -> bool {
     config.runs(Component::Kubelet) || config.runs(Component::Proxy)
 }
 
-fn site(config: &Config) -> node::Site<'_> {
+fn site(config: &Config, ips: NodeIps) -> node::Site<'_> {
     node::Site {
         node_name: &config.node_name,
         cluster_cidr: Some(config.cluster_cidr.to_string()),
         service_cidr: Some(config.service_cidr.to_string()),
-        node_ips: config.node_ips(),
-        addresses: config.node_ips().all().collect(),
+        node_ips: ips,
+        addresses: ips.all().collect(),
         cni_conf_dir: Path::new(node::CNI_CONF_DIR),
         data_dir: &config.data_dir,
         create: false,
@@ -339,20 +365,28 @@ fn site(config: &Config) -> node::Site<'_> {
 }
 
 fn proxy(supervisor: &mut Supervisor, base: Base, config: &Config) {
-    let mut settings = site(config).proxy();
+    let mut settings = site(config, config.node_ips()).proxy();
     settings.forget_policies |= !config.runs(Component::Network);
     settings.as_node = AsNode(Some(base.clients.node(&config.node_name)));
     supervisor.spawn("proxy", move |stop| {
-        let context = base.context(base.clients.user("system:kube-proxy"), stop);
-        coracle_proxy::run(context, settings.clone())
+        let (base, settings) = (base.clone(), settings.clone());
+        follow::at_each(base.addresses.clone(), stop, move |ips, stop| {
+            let context = base.context(base.clients.user("system:kube-proxy"), stop);
+            let node_ips = ips.all().collect();
+            coracle_proxy::run(context, coracle_proxy::Config { node_ips, ..settings.clone() })
+        })
     });
 }
 
 fn network(supervisor: &mut Supervisor, base: Base, config: &Config) {
-    let Some(settings) = site(config).network() else { return };
+    let Some(settings) = site(config, config.node_ips()).network() else { return };
     supervisor.spawn("network", move |stop| {
-        let context = base.context(base.clients.user("system:kube-proxy"), stop);
-        coracle_proxy::network::run(context, settings.clone())
+        let (base, settings) = (base.clone(), settings.clone());
+        follow::at_each(base.addresses.clone(), stop, move |ips, stop| {
+            let context = base.context(base.clients.user("system:kube-proxy"), stop);
+            let kept = ips.all().map(|ip| ip.to_canonical()).collect();
+            coracle_proxy::network::run(context, coracle_proxy::network::Config { kept, ..settings.clone() })
+        })
     });
 }
 
@@ -377,8 +411,13 @@ fn dns(supervisor: &mut Supervisor, base: Base, config: &Config) {
         clients: networks(config),
     };
     supervisor.spawn("dns", move |stop| {
-        let context = base.context(base.clients.service_account("coredns"), stop);
-        coracle_dns::run(context, settings.clone(), coracle_dns::Publication::Endpoints)
+        let (base, settings) = (base.clone(), settings.clone());
+        follow::at_each(base.addresses.clone(), stop, move |ips, stop| {
+            let context = base.context(base.clients.service_account("coredns"), stop);
+            let listen = SocketAddr::new(ips.first, cluster::DNS_PORT);
+            let settings = coracle_dns::Config { listen, ..settings.clone() };
+            coracle_dns::run(context, settings, coracle_dns::Publication::Endpoints)
+        })
     });
 }
 

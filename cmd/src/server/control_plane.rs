@@ -1,5 +1,6 @@
 //! Store, certificates, API server and the objects every cluster begins with.
 
+use super::following::Following;
 use super::identity::Clients;
 use super::rotation::Rotation;
 use super::{belongs, door, reloaded, revoked, role, stored};
@@ -28,6 +29,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -39,7 +41,7 @@ pub struct ControlPlane {
     pub pki: Arc<Pki>,
     pub tokens: Arc<ServiceAccountTokens>,
     /// Where other machines reach the API.
-    pub address: SocketAddr,
+    pub following: Arc<Following>,
     store: Arc<dyn Store>,
     /// Ends requests that last, after the components have ended.
     stop: CancellationToken,
@@ -68,7 +70,9 @@ async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Arc<SledS
             .map_err(|e| StartError::new("open the store", std::io::Error::other(e)))?,
     }
     let dir = config.data_dir.join("db");
-    let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, SledOptions::default()));
+    let copy_before_lift = !config.upgrade_store_without_copy;
+    let options = SledOptions { copy_before_lift, ..SledOptions::default() };
+    let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, options));
     let store = opened.await.map_err(|e| StartError::new("open the store", e))?;
     let store = store.map_err(|e| StartError::new("open the store", e))?;
     coracle_apiserver::store::metrics::collect(coracle_apiserver::metrics::global(), Arc::downgrade(&store));
@@ -104,8 +108,7 @@ impl ControlPlane {
         }
         let resources =
             server::load_resources(store.clone()).await.map_err(|e| StartError::new("load the store", e))?;
-        let found_at = format!("https://{}", SocketAddr::new(config.node_ip, port));
-        let issuing = config.access.issuing(&found_at);
+        let issuing = config.access.issuing(&found_at(config.node_ip, port));
         let tokens = Arc::new(ServiceAccountTokens::with(pki.service_account_key(), issuing));
         let edge = config.edge.options().await.map_err(|e| StartError::new("audit log and traces", &*e))?;
         let edge = EdgeOptions { address: SocketAddr::new(config.node_ip, port).to_string(), ..edge };
@@ -134,12 +137,21 @@ impl ControlPlane {
         let mut tasks = vec![tokio::spawn(async move { serving.serve(listener, Some(tls), until).await })];
         tasks.push(flow_control);
         let config_of = Arc::new(config.clone());
+        let following = Arc::new(Following {
+            pki: pki.clone(),
+            api: api.clone(),
+            tokens: tokens.clone(),
+            config: config_of.clone(),
+            port,
+            addresses: watch::Sender::new(config.node_ips()),
+        });
         let rotation = Rotation {
             pki: pki.clone(),
             api: api.clone(),
             config: config_of.clone(),
             port,
             url: url.clone(),
+            addresses: following.addresses.subscribe(),
         };
         tasks.extend(sled.clone().and_then(|sled| backups(sled, &api, &config_of)));
         tasks.extend(sled.and_then(|sled| door(sled, config_of, rotation, own_stop.clone())));
@@ -167,8 +179,7 @@ impl ControlPlane {
             stop.run_until_cancelled(admin).await;
         }));
         tracing::info!(%url, kubeconfig = %config.kubeconfig.display(), "the API is ready");
-        let address = SocketAddr::new(config.node_ip, port);
-        Ok(Self { api, pki, tokens, address, store, stop: own_stop, tasks })
+        Ok(Self { api, pki, tokens, following, store, stop: own_stop, tasks })
     }
 
     /// Whether locks of the store and of the watch cache can be had: what a beat of the API server is. Asks nobody, and
@@ -349,8 +360,13 @@ pub fn first_objects(config: &Config, pki: &Pki, port: u16) -> BootstrapConfig {
         }),
         ca_pem: pki.ca_pem(),
         front_proxy_ca_pem: pki.front_proxy_ca_pem(),
-        server_url: format!("https://{}", SocketAddr::new(config.node_ip, port)),
+        server_url: found_at(config.node_ip, port),
     }
+}
+
+/// The URL of the API for others.
+pub fn found_at(ip: IpAddr, port: u16) -> String {
+    format!("https://{}", SocketAddr::new(ip, port))
 }
 
 /// Certificates renew themselves; the kubeconfig holds one of them.

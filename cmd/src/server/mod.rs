@@ -4,6 +4,7 @@ mod belongs;
 mod components;
 mod control_plane;
 mod door;
+mod following;
 mod identity;
 mod joining;
 mod living;
@@ -14,6 +15,7 @@ mod rotation;
 mod stored;
 
 pub use control_plane::ControlPlane;
+pub use reloaded::regarding;
 
 use crate::args::ServerArgs;
 use crate::code;

@@ -3,6 +3,7 @@
 use super::control_plane::first_objects;
 use super::identity::Clients;
 use super::revoked;
+use crate::address::NodeIps;
 use crate::authorities::{Holdings, held_by};
 use crate::config::Config;
 use crate::door::Step;
@@ -14,6 +15,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use std::sync::Arc;
+use tokio::sync::watch::Receiver;
 
 /// The label of nodes that are in the server's own process.
 const SIMULATED: &str = "simulated";
@@ -25,6 +27,8 @@ pub struct Rotation {
     pub config: Arc<Config>,
     pub port: u16,
     pub url: String,
+    /// The node's, of now.
+    pub addresses: Receiver<NodeIps>,
 }
 
 impl Rotation {
@@ -70,7 +74,8 @@ impl Rotation {
     /// Where others read whom to trust. The ConfigMaps of namespaces are a controller's.
     async fn publish(&self) -> Result<(), String> {
         revoked::write(&self.pki, &self.url, &self.config.kubeconfig);
-        let objects = first_objects(&self.config, &self.pki, self.port);
+        let config = self.config.at(*self.addresses.borrow());
+        let objects = first_objects(&config, &self.pki, self.port);
         bootstrap::apply(self.api.registry(), &objects).await.map(drop).map_err(|e| chain(&e))
     }
 

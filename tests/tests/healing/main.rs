@@ -1,6 +1,7 @@
 //! What is declared comes back: pods deleted, nodes lost or refused, the server killed in the middle, controllers that disagree,
-//! clocks that jump. Against the real binary with simulated nodes; needs kubectl, and no root.
+//! clocks that jump. Against the real binary with simulated nodes; needs kubectl, and no root but for a network of a test's own.
 
+mod address;
 mod autoscale;
 mod clock;
 mod disagree;

@@ -116,10 +116,10 @@ fn what_was_cut_off_is_told() {
 }
 
 /// A small file system of its own, unmounted at the end.
-struct SmallDisk(TempDir);
+pub struct SmallDisk(pub TempDir);
 
 impl SmallDisk {
-    fn mount() -> Option<Self> {
+    pub fn mount() -> Option<Self> {
         let dir = tempfile::tempdir().expect("temporary directory");
         let mut mount = Command::new("mount");
         let mounted = mount.args(["-t", "tmpfs", "-o", "size=96m", "tmpfs"]).arg(dir.path()).status();

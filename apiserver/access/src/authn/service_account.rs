@@ -15,6 +15,7 @@ use coracle_pki::ServiceAccountKey;
 use coracle_requests::Reader;
 use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -95,6 +96,8 @@ impl Default for Issuing {
 /// Signs and checks with the one key of the cluster.
 pub struct ServiceAccountTokens {
     issuing: Issuing,
+    /// In the place of the one in `issuing`.
+    jwks_uri: RwLock<String>,
     encoding: EncodingKey,
     decoding: DecodingKey,
     kid: String,
@@ -121,6 +124,7 @@ impl ServiceAccountTokens {
             issuing.audiences.clone_from(&issuing.issuers);
         }
         Self {
+            jwks_uri: RwLock::new(issuing.jwks_uri.clone()),
             issuing,
             encoding: EncodingKey::from_ec_der(key.private_pkcs8()),
             decoding: DecodingKey::from_ec_der(key.public_point()),
@@ -150,8 +154,13 @@ impl ServiceAccountTokens {
         self.issuing.max_seconds
     }
 
-    pub(super) fn jwks_uri(&self) -> &str {
-        &self.issuing.jwks_uri
+    pub(super) fn jwks_uri(&self) -> String {
+        self.jwks_uri.read().clone()
+    }
+
+    /// The public key is found elsewhere now.
+    pub fn move_jwks(&self, uri: String) {
+        *self.jwks_uri.write() = uri;
     }
 
     pub(super) fn kid(&self) -> &str {

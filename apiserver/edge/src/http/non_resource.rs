@@ -67,7 +67,8 @@ pub async fn answer(
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static(oidc::CACHE_CONTROL));
         return Ok(response);
     }
-    match discovery::respond(&info.path, accept, &server.address, &server.published.offer()) {
+    let address = server.address.read().clone();
+    match discovery::respond(&info.path, accept, &address, &server.published.offer()) {
         Some(document) => Ok(served(&document, headers, wanted, seats).await),
         None => Err(ApiError::page_not_found()),
     }

@@ -11,6 +11,7 @@ use coracle_access::authz::Gate;
 use coracle_component_base::health::Health;
 use coracle_component_base::traces::Tracer;
 use coracle_registry::Registry;
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,8 @@ pub struct ServerState {
     pub audit: Option<Arc<audit::Log>>,
     pub tracer: Option<Arc<Tracer>>,
     pub flags: BTreeMap<String, String>,
-    pub address: String,
+    /// Where clients find this server, as host and port.
+    pub address: RwLock<String>,
     /// Static files for anybody.
     pub pages: Option<Pages>,
     pub aggregator: Arc<Aggregator>,

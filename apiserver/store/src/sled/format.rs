@@ -5,7 +5,7 @@ use crate::StoreError;
 use std::io::Write;
 use std::path::Path;
 
-const FILE: &str = "format";
+pub(super) const FILE: &str = "format";
 
 /// Layouts, in the order in which they came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,9 +19,16 @@ pub(super) enum Format {
     EndsMarked,
 }
 
-const NEWEST: u32 = 3;
+pub(super) const NEWEST: u32 = 3;
+
+/// The layout's number as the directory says it.
+pub(super) fn number(dir: &Path) -> Option<u32> {
+    said(std::fs::read_to_string(dir.join(FILE)).ok()?.trim())
+}
 
 impl Format {
+    pub const NEWEST: Self = Self::EndsMarked;
+
     /// # Errors
     /// `Damaged` if a later version of the program made the store.
     pub fn of(dir: &Path) -> Result<Self, StoreError> {

@@ -11,6 +11,7 @@
 //! reserve               disk space for the day there is none
 //! scrubbed              the mark of the last scrubbing
 //! before-repair-<time>  what a repair replaced
+//! before-format-<n>     the store as it was before it got layout n (.new: not whole)
 //! ```
 
 mod committer;
@@ -20,7 +21,9 @@ mod dump;
 mod format;
 mod jobs;
 mod journal;
+mod lift;
 mod maintain;
+mod meter;
 mod picture;
 mod queue;
 mod record;
@@ -36,8 +39,11 @@ mod tree;
 mod verify;
 mod witness;
 
-pub use picture::{Picture, inspect, make, restore};
-pub use repair::{Compacted, Examination, Part, Repaired, check, compact, repair, salvage};
+pub use meter::{Doing, Step, Watch};
+pub use picture::{Picture, inspect, make, make_watched, restore};
+pub use repair::{
+    Compacted, Examination, Part, Repaired, check, check_watched, compact, compact_watched, repair, salvage,
+};
 pub use report::{Incident, IncidentKind, Incidents, Refusal, StoreReport};
 pub use scrub::MARK;
 
@@ -80,6 +86,8 @@ pub struct Options {
     /// within months; a start and a day are soon enough, and a few megabytes read.
     pub verify_delay: Duration,
     pub verify_interval: Duration,
+    /// Whether a store of an earlier layout is copied before it is changed, and not opened without room for that.
+    pub copy_before_lift: bool,
 }
 
 impl Default for Options {
@@ -95,6 +103,7 @@ impl Default for Options {
             vouch_delay: Duration::from_secs(2),
             verify_delay: Duration::from_secs(60),
             verify_interval: Duration::from_secs(24 * 3600),
+            copy_before_lift: true,
         }
     }
 }
@@ -111,19 +120,22 @@ impl SledStore {
     /// Opens the store in `dir`, which is created if need be. Blocks for as long as reading the checkpoint takes.
     ///
     /// # Errors
-    /// `Io` if the directory cannot be used or another process has it open; `Damaged` if acknowledged data is lost.
+    /// `Io` if the directory cannot be used, another process has it open, or there is no room for the copy that is made before
+    /// its layout is changed; `Damaged` if acknowledged data is lost.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Arc<Self>, StoreError> {
         let dir = dir.as_ref();
         disk::create_dir(dir).map_err(disk::at(dir))?;
         let lock = disk::lock(dir)?;
         let reporter = Arc::new(report::Reporter::default());
+        lift::tidy_copies(dir).map_err(disk::at(dir))?;
+        lift::prepare(dir, options.copy_before_lift)?;
         let mut recovered = recover::recover(dir, &reporter)?;
         if let Err(error) = disk::make_reserve(dir) {
             tracing::warn!(%error, "cannot set disk space aside");
         }
         let journal =
             journal::Journal::resume(dir, std::mem::take(&mut recovered.resume)).map_err(disk::at(dir))?;
-        if let Err(error) = format::Format::settle(dir) {
+        if let Err(error) = format::Format::settle(dir).and_then(|()| lift::done(dir)) {
             tracing::warn!(%error, "the store's layout cannot be noted; the next start tries again");
         }
         let present = std::mem::take(&mut recovered.present);

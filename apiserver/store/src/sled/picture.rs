@@ -1,11 +1,13 @@
 //! The state at one revision, on its way into a backup and out of one.
 
 use super::dump::{self, Head};
+use super::meter::{Doing, Meter, NOBODY, Watch};
 use super::{disk, recover, repair};
 use crate::item::{Item, Present};
 use crate::{KeyValue, Revision, StoreError};
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 /// The state as of one revision. It costs memory only for what changes while it is held.
 pub struct Picture {
@@ -76,7 +78,7 @@ pub fn restore(reader: impl Read, dir: impl AsRef<Path>, ahead: u64) -> Result<R
             }
         })?;
         let other = Revision(head.other.0.max(head.revision.0).saturating_add(ahead));
-        write(dir, &present, other)
+        write(dir, &present, other, &Meter::unseen())
     })();
     restored.map_err(disk::at(dir))
 }
@@ -92,11 +94,23 @@ pub fn make(
     dir: impl AsRef<Path>,
     ahead: u64,
 ) -> Result<Revision, StoreError> {
+    make_watched(items, revision, dir, ahead, NOBODY)
+}
+
+/// As [`make`]; `watch` is told how far it is.
+pub fn make_watched(
+    items: impl IntoIterator<Item = KeyValue>,
+    revision: Revision,
+    dir: impl AsRef<Path>,
+    ahead: u64,
+    watch: Watch<'_>,
+) -> Result<Revision, StoreError> {
     let dir = dir.as_ref();
     let present: Present = items.into_iter().map(|item| (item.key.clone(), Item::from(&item))).collect();
     let newest = present.values().map(|item| item.modified).max().unwrap_or_default().max(revision);
     let other = Revision(newest.0.saturating_add(ahead));
-    must_be_empty(dir).and_then(|()| write(dir, &present, other)).map_err(disk::at(dir))
+    let meter = Meter::new(watch, Doing::Writing, bytes(&present));
+    must_be_empty(dir).and_then(|()| write(dir, &present, other, &meter)).map_err(disk::at(dir))
 }
 
 fn must_be_empty(dir: &Path) -> io::Result<()> {
@@ -108,10 +122,24 @@ fn must_be_empty(dir: &Path) -> io::Result<()> {
 }
 
 /// The history begins there: who watched before is told to list anew, since something may have been taken away.
-fn write(dir: &Path, present: &Present, at: Revision) -> io::Result<Revision> {
+fn write(dir: &Path, present: &Present, at: Revision, meter: &Meter<'_>) -> io::Result<Revision> {
     let head = Head { revision: at, other: at, standalone: true };
-    disk::replace(&dir.join(recover::SNAPSHOT), |file| {
-        dump::write(file, head, present.iter().map(|(key, item)| (key, Some(item))))
-    })?;
+    disk::replace(&dir.join(recover::SNAPSHOT), |file| dump::write(file, head, counted(present, meter)))?;
     Ok(at)
+}
+
+/// What [`counted`] counts of it.
+pub(super) fn bytes(present: &Present) -> u64 {
+    present.iter().map(|(key, item)| (key.len() + item.value.len()) as u64).sum()
+}
+
+/// All of it, as it is written.
+pub(super) fn counted<'p>(
+    present: &'p Present,
+    meter: &'p Meter<'p>,
+) -> impl Iterator<Item = (&'p Arc<str>, Option<&'p Item>)> {
+    present.iter().map(|(key, item)| {
+        meter.add((key.len() + item.value.len()) as u64);
+        (key, Some(item))
+    })
 }

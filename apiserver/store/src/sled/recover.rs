@@ -200,7 +200,7 @@ pub(super) fn is_lost(error: &std::io::Error) -> bool {
 }
 
 /// Leftovers of a stop in the middle of something.
-fn tidy(dir: &Path) -> std::io::Result<()> {
+pub(super) fn tidy(dir: &Path) -> std::io::Result<()> {
     let (tree, old) = (dir.join(TREE), dir.join(TREE_OLD));
     if old.is_dir() && !tree.is_dir() {
         std::fs::rename(&old, &tree)?;
@@ -230,8 +230,12 @@ fn snapshot_head(dir: &Path) -> Result<Option<Result<dump::Head, String>>, Store
 }
 
 pub(super) fn load_snapshot(dir: &Path) -> std::io::Result<Present> {
+    read_snapshot(File::open(dir.join(SNAPSHOT))?)
+}
+
+pub(super) fn read_snapshot(input: impl std::io::Read) -> std::io::Result<Present> {
     let mut present = Present::new();
-    dump::read(File::open(dir.join(SNAPSHOT))?, |(key, item)| {
+    dump::read(input, |(key, item)| {
         if let Some(item) = item {
             present.insert(key, item);
         }

@@ -3,7 +3,9 @@
 
 use super::dump::{self, Head};
 use super::format::Format;
-use super::picture::Picture;
+use super::lift;
+use super::meter::{Doing, Meter, NOBODY, Share, Watch};
+use super::picture::{self, Picture};
 use super::recover::{self, SNAPSHOT, TREE};
 use super::replay::{Base, Loss, Replayed, replay};
 use super::segment::{self, Content, Segment, Step};
@@ -45,15 +47,26 @@ impl Examination {
 /// # Errors
 /// `Io` if the directory cannot be read or a process has the store open.
 pub fn check(dir: impl AsRef<Path>) -> Result<Examination, StoreError> {
+    check_watched(dir, NOBODY)
+}
+
+/// As [`check`]; `watch` is told how far it is.
+pub fn check_watched(dir: impl AsRef<Path>, watch: Watch<'_>) -> Result<Examination, StoreError> {
     let dir = dir.as_ref();
     let _lock = disk::lock(dir)?;
     let segments = segment::list(dir)?;
-    let tree = TreeCopy::make(dir).map_err(disk::at(dir))?;
-    let mut parts = vec![snapshot_part(dir), tree_part(&tree)];
+    let sizes = Sizes::of(dir, &segments);
+    let all = sizes.snapshot + 2 * sizes.tree + sizes.journal + sizes.best();
+    let meter = Meter::new(watch, Doing::Reading, all);
+    let tree = TreeCopy::make(dir, &meter.share(sizes.tree)).map_err(disk::at(dir))?;
+    let mut parts =
+        vec![examine_snapshot(dir, &meter.share(sizes.snapshot)), tree_part(&tree, &meter.share(sizes.tree))];
     for (index, segment) in segments.iter().enumerate() {
         parts.push(segment_part(segment, segments.get(index + 1))?);
+        meter.add(segment.size);
     }
-    let best = best(dir, &tree.path, &segments, Loss::Refused);
+    parts.extend(lift::copy_parts(dir));
+    let best = best(dir, &tree.path, &segments, Loss::Refused, &meter);
     let outcome = best.map(|replayed| replayed.newest).map_err(|error| error.to_string());
     Ok(Examination { parts, outcome })
 }
@@ -64,8 +77,9 @@ pub(super) fn read(dir: &Path) -> Result<Picture, StoreError> {
     std::fs::metadata(dir).map_err(disk::at(dir))?;
     let _lock = disk::lock(dir)?;
     let segments = segment::list(dir)?;
-    let tree = TreeCopy::make(dir).map_err(disk::at(dir))?;
-    let replayed = best(dir, &tree.path, &segments, Loss::Refused)?;
+    let unseen = Meter::unseen();
+    let tree = TreeCopy::make(dir, &unseen.share(0)).map_err(disk::at(dir))?;
+    let replayed = best(dir, &tree.path, &segments, Loss::Refused, &unseen)?;
     let handed_out = replayed.closed.unwrap_or(replayed.reserved).max(replayed.newest);
     Ok(Picture { present: replayed.present, revision: replayed.newest, handed_out })
 }
@@ -92,9 +106,10 @@ pub fn repair(dir: impl AsRef<Path>, after: Revision) -> Result<Repaired, StoreE
     let dir = dir.as_ref();
     let _lock = disk::lock(dir)?;
     let segments = segment::list(dir)?;
-    let tree = TreeCopy::make(dir).map_err(disk::at(dir))?;
-    let replayed = best(dir, &tree.path, &segments, Loss::GivenUpAfter(after))?;
-    replace(dir, replayed)
+    let unseen = Meter::unseen();
+    let tree = TreeCopy::make(dir, &unseen.share(0)).map_err(disk::at(dir))?;
+    let replayed = best(dir, &tree.path, &segments, Loss::GivenUpAfter(after), &unseen)?;
+    replace(dir, replayed, &unseen)
 }
 
 /// As [`repair`], with every object that can be read, be it of the time before the damage or after it: what is lost is
@@ -106,11 +121,13 @@ pub fn salvage(dir: impl AsRef<Path>) -> Result<Repaired, StoreError> {
     let dir = dir.as_ref();
     let _lock = disk::lock(dir)?;
     let segments = segment::list(dir)?;
-    let tree = TreeCopy::make(dir).map_err(disk::at(dir))?;
-    if let Ok(replayed) = best(dir, &tree.path, &segments, Loss::Refused) {
-        return replace(dir, replayed);
+    let unseen = Meter::unseen();
+    let tree = TreeCopy::make(dir, &unseen.share(0)).map_err(disk::at(dir))?;
+    if let Ok(replayed) = best(dir, &tree.path, &segments, Loss::Refused, &unseen) {
+        return replace(dir, replayed, &unseen);
     }
-    let (from_tree, from_snapshot) = (tree_base(dir, &tree.path)?, snapshot_base(dir)?);
+    let share = unseen.share(0);
+    let (from_tree, from_snapshot) = (tree_base(dir, &tree.path, &share)?, snapshot_base(dir, &share)?);
     let (base, lost) = match from_tree.or(from_snapshot) {
         Some(base) => (base, Vec::new()),
         None => pieces(&tree.path, &segments),
@@ -118,7 +135,7 @@ pub fn salvage(dir: impl AsRef<Path>) -> Result<Repaired, StoreError> {
     let mut replayed =
         replay(&segments, Base { witnessed: witness::read(dir), loss: Loss::PassedOver, ..base })?;
     replayed.lost.splice(0..0, lost);
-    replace(dir, replayed)
+    replace(dir, replayed, &unseen)
 }
 
 /// What [`compact`] has done.
@@ -138,14 +155,21 @@ pub struct Compacted {
 /// `Damaged` if anything acknowledged cannot be read, `Io` if there is no room for what it holds or a process has the store
 /// open; nothing is lost then.
 pub fn compact(dir: impl AsRef<Path>) -> Result<Compacted, StoreError> {
+    compact_watched(dir, NOBODY)
+}
+
+/// As [`compact`]; `watch` is told how far it is.
+pub fn compact_watched(dir: impl AsRef<Path>, watch: Watch<'_>) -> Result<Compacted, StoreError> {
     let dir = dir.as_ref();
     let _lock = disk::lock(dir)?;
     let bytes_before = bytes_below(dir).map_err(disk::at(dir))?;
     let segments = segment::list(dir)?;
-    let tree = TreeCopy::make(dir).map_err(disk::at(dir))?;
-    let replayed = best(dir, &tree.path, &segments, Loss::Refused)?;
+    let sizes = Sizes::of(dir, &segments);
+    let meter = Meter::new(watch, Doing::Reading, sizes.tree + sizes.best());
+    let tree = TreeCopy::make(dir, &meter.share(sizes.tree)).map_err(disk::at(dir))?;
+    let replayed = best(dir, &tree.path, &segments, Loss::Refused, &meter)?;
     drop(tree);
-    let done = replace(dir, replayed)?;
+    let done = replace(dir, replayed, &Meter::new(watch, Doing::Writing, 0))?;
     std::fs::remove_dir_all(&done.aside).map_err(disk::at(&done.aside))?;
     let bytes_after = bytes_below(dir).map_err(disk::at(dir))?;
     Ok(Compacted { revision: done.revision, objects: done.objects, bytes_before, bytes_after })
@@ -170,14 +194,14 @@ fn pieces(tree: &Path, segments: &[Segment]) -> (Base, Vec<String>) {
     (base(present, at, false), lost)
 }
 
-fn replace(dir: &Path, replayed: Replayed) -> Result<Repaired, StoreError> {
+/// What the meter is to come to follows from what is written.
+fn replace(dir: &Path, replayed: Replayed, meter: &Meter<'_>) -> Result<Repaired, StoreError> {
+    let meter = meter.of(picture::bytes(&replayed.present));
     let handed = replayed.reserved.max(replayed.newest);
     let head = Head { revision: replayed.newest, other: Revision(handed.0 + RESTORE_JUMP), standalone: true };
     let aside = dir.join(format!("{ASIDE}{}", super::replay::wall_millis()));
-    put_in_place(dir, &aside, |file| {
-        dump::write(file, head, replayed.present.iter().map(|(key, item)| (key, Some(item))))
-    })
-    .map_err(disk::at(dir))?;
+    put_in_place(dir, &aside, |file| dump::write(file, head, picture::counted(&replayed.present, &meter)))
+        .map_err(disk::at(dir))?;
     let objects = replayed.present.len();
     Ok(Repaired { revision: replayed.newest, objects, lost: replayed.lost, aside })
 }
@@ -218,15 +242,48 @@ fn belongs_to_the_state(name: &str) -> bool {
     name == witness::FILE || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
+/// Bytes of a store's files, by which progress is told.
+struct Sizes {
+    snapshot: u64,
+    tree: u64,
+    journal: u64,
+}
+
+impl Sizes {
+    fn of(dir: &Path, segments: &[Segment]) -> Self {
+        Self {
+            snapshot: std::fs::metadata(dir.join(SNAPSHOT)).map_or(0, |meta| meta.len()),
+            tree: disk::dir_bytes(&dir.join(TREE)),
+            journal: segments.iter().map(|segment| segment.size).sum(),
+        }
+    }
+
+    /// What [`best`] reads: the journal three times at most.
+    fn best(&self) -> u64 {
+        self.tree + self.snapshot + 3 * self.journal
+    }
+}
+
 /// The replay that comes furthest: upon the checkpoint, the snapshot, or nothing.
-fn best(dir: &Path, tree: &Path, segments: &[Segment], loss: Loss) -> Result<Replayed, StoreError> {
+fn best(
+    dir: &Path,
+    tree: &Path,
+    segments: &[Segment],
+    loss: Loss,
+    meter: &Meter<'_>,
+) -> Result<Replayed, StoreError> {
     let more = tree.join("db").exists() || dir.join(SNAPSHOT).exists();
-    let (tree, snapshot) = (tree_base(dir, tree)?, snapshot_base(dir)?);
+    let sizes = Sizes::of(dir, segments);
+    let (tree, snapshot) =
+        (tree_base(dir, tree, &meter.share(sizes.tree))?, snapshot_base(dir, &meter.share(sizes.snapshot))?);
+    let replays = meter.share(3 * sizes.journal);
     let nothing = Base { needs_journal: more, ..Base::default() };
     let mut best: Option<Replayed> = None;
     let mut refused: Option<StoreError> = None;
     for base in [tree, snapshot, Some(nothing)].into_iter().flatten() {
-        match replay(segments, Base { witnessed: witness::read(dir), loss, ..base }) {
+        let outcome = replay(segments, Base { witnessed: witness::read(dir), loss, ..base });
+        replays.add(sizes.journal);
+        match outcome {
             Ok(found) if best.as_ref().is_none_or(|best| best.newest < found.newest) => best = Some(found),
             Ok(_) => {}
             Err(error) => {
@@ -238,15 +295,17 @@ fn best(dir: &Path, tree: &Path, segments: &[Segment], loss: Loss) -> Result<Rep
     best.ok_or_else(|| refused.unwrap_or_else(nothing))
 }
 
-fn tree_base(dir: &Path, tree: &Path) -> Result<Option<Base>, StoreError> {
-    let loaded = tree.join("db").exists().then(|| tree::load(tree).ok()).flatten();
+fn tree_base(dir: &Path, tree: &Path, share: &Share<'_>) -> Result<Option<Base>, StoreError> {
+    let load = || tree::load_counted(tree, |bytes| share.add(bytes)).ok();
+    let loaded = tree.join("db").exists().then(load).flatten();
     let needs_journal = Format::of(dir)? > Format::First;
     Ok(loaded.map(|loaded| base(loaded.present, loaded.revision, needs_journal)))
 }
 
-fn snapshot_base(dir: &Path) -> Result<Option<Base>, StoreError> {
-    let head = File::open(dir.join(SNAPSHOT)).and_then(dump::head);
-    let (Ok(head), Ok(present)) = (head, recover::load_snapshot(dir)) else { return Ok(None) };
+fn snapshot_base(dir: &Path, share: &Share<'_>) -> Result<Option<Base>, StoreError> {
+    let open = || File::open(dir.join(SNAPSHOT));
+    let present = open().and_then(|file| recover::read_snapshot(share.over(file)));
+    let (Ok(head), Ok(present)) = (open().and_then(dump::head), present) else { return Ok(None) };
     Ok(Some(base(present, head.revision, !head.standalone)))
 }
 
@@ -255,6 +314,10 @@ fn base(present: Present, at: Revision, needs_journal: bool) -> Base {
 }
 
 pub(super) fn snapshot_part(dir: &Path) -> Part {
+    examine_snapshot(dir, &Meter::unseen().share(0))
+}
+
+fn examine_snapshot(dir: &Path, share: &Share<'_>) -> Part {
     let path = dir.join(SNAPSHOT);
     let state = match File::open(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -263,7 +326,7 @@ pub(super) fn snapshot_part(dir: &Path) -> Part {
         Err(error) => Err(error.to_string()),
         Ok(file) => {
             let mut objects = 0;
-            dump::read(file, |_| objects += 1)
+            dump::read(share.over(file), |_| objects += 1)
                 .map(|head| format!("{objects} objects as of revision {}", head.revision.0))
                 .map_err(|error| error.to_string())
         }
@@ -279,7 +342,7 @@ struct TreeCopy {
 }
 
 impl TreeCopy {
-    fn make(dir: &Path) -> std::io::Result<Self> {
+    fn make(dir: &Path, share: &Share<'_>) -> std::io::Result<Self> {
         let mut copy = Self { path: dir.join(recover::TREE_COPY), unreadable: false };
         if copy.path.is_dir() {
             std::fs::remove_dir_all(&copy.path)?;
@@ -291,7 +354,7 @@ impl TreeCopy {
             if entry.file_type()?.is_file() {
                 match std::fs::copy(entry.path(), copy.path.join(entry.file_name())) {
                     Err(error) if disk::cannot_read(&error) => copy.unreadable = true,
-                    other => drop(other?),
+                    other => share.add(other?),
                 }
             }
         }
@@ -307,12 +370,12 @@ impl Drop for TreeCopy {
     }
 }
 
-fn tree_part(tree: &TreeCopy) -> Part {
+fn tree_part(tree: &TreeCopy, share: &Share<'_>) -> Part {
     let path = &tree.path;
     let state = if tree.unreadable {
         Err("the disk cannot read it".to_owned())
     } else if path.join("db").exists() {
-        tree::load(path)
+        tree::load_counted(path, |bytes| share.add(bytes))
             .map(|loaded| format!("{} objects as of revision {}", loaded.present.len(), loaded.revision.0))
             .map_err(|error| recover::chain(&error))
     } else {

@@ -1,13 +1,14 @@
 //! Taking old values off the disk: after it no file of the store holds anything but the present, and what came since.
 //!
 //! ```text
-//! asked -> history ends here, a new segment -> a new tree and snapshot -> old segments and damaged trees go -> mark
+//! asked -> history ends here, a new segment -> a new tree and snapshot -> old segments, trees and copies go -> mark
 //! ```
 //! What the file system does with the blocks of files that were removed is its own affair.
 
 use super::committer::Committer;
 use super::direct::wake;
 use super::disk;
+use super::lift;
 use super::queue::Shared;
 use super::recover::TREE_BAD;
 use super::repair;
@@ -111,7 +112,8 @@ impl Committer {
 fn leave(dir: &Path, mark: &str) -> io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
-        let aside = |name: &str| name.starts_with(TREE_BAD) || name.starts_with(repair::ASIDE);
+        let aside =
+            |name: &str| [TREE_BAD, repair::ASIDE, lift::COPY].iter().any(|prefix| name.starts_with(prefix));
         if entry.file_name().to_str().is_some_and(aside) {
             std::fs::remove_dir_all(entry.path())?;
         }

@@ -75,9 +75,14 @@ pub(super) struct Loaded {
 
 /// Reads the whole tree and checks all of it.
 pub(super) fn load(dir: &Path) -> Result<Loaded, TreeError> {
+    load_counted(dir, |_| {})
+}
+
+/// As [`load`]; `count` is told the bytes of keys and values.
+pub(super) fn load_counted(dir: &Path, count: impl Fn(u64)) -> Result<Loaded, TreeError> {
     guarded(|| {
         let db = open(dir)?;
-        read(&db)
+        read(&db, count)
     })
 }
 
@@ -280,9 +285,10 @@ impl Tally {
     }
 }
 
-fn read(db: &::sled::Db) -> Result<Loaded, TreeError> {
+fn read(db: &::sled::Db, count: impl Fn(u64)) -> Result<Loaded, TreeError> {
     let mut present = Present::new();
     let revision = each(db, |key, item| {
+        count((key.len() + item.value.len()) as u64);
         present.insert(Arc::from(key), item);
         Ok(())
     })?;

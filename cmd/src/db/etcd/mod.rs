@@ -5,6 +5,7 @@ mod bolt;
 mod mvcc;
 mod objects;
 
+use crate::progress::Progress;
 use bolt::{Bolt, BoltError};
 use coracle_apiserver::store::{KeyValue, Revision};
 use mvcc::Newest;
@@ -53,20 +54,28 @@ pub struct Imported {
 
 pub fn read(path: &Path) -> Result<Imported, SnapshotError> {
     let mut file = File::open(path)?;
-    verify(&mut file)?;
+    let size = file.metadata()?.len();
+    let progress = |what: &str| Progress::new(format!("{what} {}", path.display()), Some(size));
+    verify(&mut file, progress("checking"))?;
     let mut newest = Newest::default();
     let bolt = Bolt::open(file)?;
-    bolt.bucket("key", |key, value| newest.take(key, value))?.map_err(SnapshotError::Record)?;
+    let mut reading = progress("reading");
+    let take = |key: &[u8], value: &[u8]| {
+        reading.count(key.len() + value.len());
+        newest.take(key, value)
+    };
+    bolt.bucket("key", take)?.map_err(SnapshotError::Record)?;
     objects::of(newest)
 }
 
 /// A file without a sum is a copy of a member's own, which has none.
-fn verify(file: &mut File) -> Result<(), SnapshotError> {
+fn verify(file: &mut File, progress: Progress) -> Result<(), SnapshotError> {
     let len = file.metadata()?.len();
     if len % SECTOR != SUM {
         return Ok(());
     }
     file.rewind()?;
+    let mut file = progress.over(file);
     let (mut sum, mut left, mut piece) = (Sha256::new(), len - SUM, vec![0; 64 << 10]);
     while left > 0 {
         let wanted = usize::try_from(left).map_or(piece.len(), |left| left.min(piece.len()));
