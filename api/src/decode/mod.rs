@@ -210,7 +210,7 @@ fn summarize(body: &[u8]) -> String {
         None => "<empty>".to_owned(),
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(head)),
         Some(_) => {
-            let hex = crate::hex::text(&head);
+            let hex = crate::hex::text(head);
             format!("{hex}{more}")
         }
     }

@@ -31,7 +31,7 @@ impl Found {
         Ok(Self {
             subject: parsed.subject().to_string().replace(", ", ","),
             issuer: parsed.issuer().to_string().replace(", ", ","),
-            serial: coracle_api::hex::text(&serial),
+            serial: coracle_api::hex::text(serial),
             not_after: not_after.map_err(|e| e.to_string())?,
             fingerprint: fingerprint(der),
             is_authority: parsed.is_ca(),
