@@ -61,31 +61,34 @@ async fn a_kubelets_request_is_approved_and_signed_if_it_may_have_it() {
     let usages = json!(["digital signature", "client auth"]);
     let signer = "kubernetes.io/kube-apiserver-client-kubelet";
     // Whoever is in system:nodes may have its own certificate renewed from the beginning.
-    let node = || world.user("system:node:n1", &["machines"]);
-    let wanted = request("system:node:n1", "system:nodes", Vec::new());
-    let bind = async |name: &str, role: &str| {
+    let (node, other) =
+        (world.user("system:node:n1", &["machines"]), world.user("system:node:n2", &["strangers"]));
+    let [wanted, others] =
+        ["n1", "n2"].map(|name| request(&format!("system:node:{name}"), "system:nodes", Vec::new()));
+    let bind = async |name: &str, role: &str, group_of_subjects: &str| {
         let bindings: Api<ClusterRoleBinding> = Api::all(world.admin());
         let group = "rbac.authorization.k8s.io";
         let binding = json!({
             "metadata": { "name": name },
             "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": role },
-            "subjects": [{ "apiGroup": group, "kind": "Group", "name": "machines" }],
+            "subjects": [{ "apiGroup": group, "kind": "Group", "name": group_of_subjects }],
         });
         world.create(&bindings, binding).await;
     };
-    bind("ask", "system:node-bootstrapper").await;
-    ask(node(), "before", signer, usages.clone(), &wanted).await;
-    bind("renew", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient").await;
-    ask(node(), "after", signer, usages, &wanted).await;
-    let done = until_object("a certificate", &api, "after", issued).await;
+    bind("strangers-ask", "system:node-bootstrapper", "strangers").await;
+    bind("machines-ask", "system:node-bootstrapper", "machines").await;
+    bind("renew", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "machines").await;
+    ask(other, "without-right", signer, usages.clone(), &others).await;
+    ask(node, "with-right", signer, usages, &wanted).await;
+    let done = until_object("a certificate", &api, "with-right", issued).await;
     let (subject, life, names) = read(&done);
     assert!(subject.contains("CN=system:node:n1") && subject.contains("O=system:nodes"), "{subject}");
     assert_eq!((life, names), (3600 + 300, 0), "an hour, and the backdating of five minutes");
     assert_eq!(done.spec.username.as_deref(), Some("system:node:n1"));
     let approved = done.status.unwrap().conditions.unwrap();
     assert_eq!(approved[0].reason.as_deref(), Some("AutoApproved"));
-    let before = api.get("before").await.unwrap();
-    assert!(before.status.and_then(|s| s.conditions).is_none(), "nobody had the right yet");
+    let stranger = api.get("without-right").await.unwrap();
+    assert!(stranger.status.and_then(|s| s.conditions).is_none(), "it may ask and no more");
 }
 
 #[tokio::test]
