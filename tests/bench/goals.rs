@@ -94,6 +94,8 @@ pub const GOALS: &[Goal] = &[
     at_most("pod start, p99", 600.0),
     // Half of upstream's 10.7 s.
     at_most("50 pods at once", 5350.0),
+    at_most("110 pods with a probe a second: CPU", 3.0),
+    at_most("110 pods with a probe a second: memory more", 25.0),
 ];
 
 impl Goal {

@@ -61,7 +61,7 @@ impl Settings {
     }
 }
 
-const NAMES: [&str; 26] = [
+const NAMES: [&str; 27] = [
     "size",
     "start",
     "restart",
@@ -88,6 +88,7 @@ const NAMES: [&str; 26] = [
     "storm",
     "controllers",
     "pods",
+    "resting",
 ];
 
 async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
@@ -118,6 +119,7 @@ async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
         "storm" => storm::run(settings).await,
         "controllers" => controllers::run(settings).await,
         "pods" => pods::run(settings).await,
+        "resting" => pods::resting(settings).await,
         _ => Err(format!("no such benchmark; there are {}", NAMES.join(", ")).into()),
     }
 }

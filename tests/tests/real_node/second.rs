@@ -95,7 +95,7 @@ impl<'a> Second<'a> {
     /// The agent's command line.
     pub fn line(&self, join: &str) -> String {
         self.inside(&format!(
-            "coracle agent --node-name {NAME} --node-ip {ADDRESS} --cni-conf-dir {} --eviction-hard 'nodefs.available<50Mi' {} {join}",
+            "coracle agent --node-name {NAME} --node-ip {ADDRESS} --cni-conf-dir {} --eviction-hard 'nodefs.available<50Mi,imagefs.available<50Mi' {} {join}",
             self.path("net.d").display(),
             self.places()
         ))
