@@ -6,6 +6,7 @@ use coracle_client::Context;
 use coracle_kubelet::Ended;
 use coracle_kubelet::server::{Configz, Judge};
 use ipnet::IpNet;
+use k8s_openapi::api::core::v1::ObjectReference;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +17,17 @@ const LOG_LINKS: &str = "/var/log/containers";
 pub const CNI_CONF_DIR: &str = "/etc/cni/net.d";
 
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The Node of this machine, as events name it: it need not be there yet.
+pub fn regarding(node: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        name: Some(node.to_owned()),
+        uid: Some(node.to_owned()),
+        ..ObjectReference::default()
+    }
+}
 
 /// What the kubelet's own port needs.
 pub struct Port {

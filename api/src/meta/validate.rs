@@ -2,7 +2,6 @@
 
 use super::{FOREGROUND_FINALIZER, ORPHAN_FINALIZER, finalizers, is_terminating, owner_references};
 use crate::catalogue::{Resource, split_api_version};
-use crate::encode::InOrder;
 use crate::{FieldError, Object, validation};
 use serde_json::Value;
 
@@ -222,8 +221,15 @@ fn validate_owners(object: &Object, errors: &mut Vec<FieldError>) {
 /// References in the order of their struct.
 fn owners_shown(owners: &Value) -> String {
     const ORDER: &[&str] = &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
-    let shown = InOrder { value: owners, order: ORDER };
-    serde_json::to_string(&shown).unwrap_or_default()
+    let member = |owner: &Value, name: &&str| Some(format!("\"{name}\":{}", owner.get(*name)?));
+    let one = |owner: &Value| {
+        let members: Vec<String> = ORDER.iter().filter_map(|name| member(owner, name)).collect();
+        format!("{{{}}}", members.join(","))
+    };
+    match owners.as_array() {
+        Some(all) => format!("[{}]", all.iter().map(one).collect::<Vec<_>>().join(",")),
+        None => one(owners),
+    }
 }
 
 fn validate_finalizers(object: &Object, errors: &mut Vec<FieldError>) {

@@ -238,7 +238,7 @@ fn backups(sled: Arc<SledStore>, api: &ApiServer, config: &Arc<Config>) -> Optio
     let client = Clients::new(api.clone()).privileged("system:coracle:backups");
     let told = backup::Told {
         recorder: Recorder::new(client, "kube-apiserver", &config.node_name),
-        regarding: reloaded::regarding(&config.node_name),
+        regarding: crate::node::regarding(&config.node_name),
     };
     let run = backup::run(sled, config.clone(), plan, told);
     Some(tokio::spawn(discard(api.stop().clone().run_until_cancelled_owned(run))))

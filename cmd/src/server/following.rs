@@ -4,9 +4,9 @@
 
 use super::control_plane::{first_objects, found_at};
 use super::identity::Clients;
-use super::reloaded::regarding;
 use crate::address::{Choice, NodeIps, follow};
 use crate::config::Config;
+use crate::node::regarding;
 use coracle_api::error::chain;
 use coracle_apiserver::authn::ServiceAccountTokens;
 use coracle_apiserver::bootstrap;

@@ -15,7 +15,6 @@ mod rotation;
 mod stored;
 
 pub use control_plane::ControlPlane;
-pub use reloaded::regarding;
 
 use crate::args::ServerArgs;
 use crate::code;

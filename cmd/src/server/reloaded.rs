@@ -1,8 +1,8 @@
 //! Events for configuration files that changed while the server runs, on the Node whose files they are.
 
+use crate::node::regarding;
 use coracle_apiserver::config_file::Reload;
 use coracle_client::Recorder;
-use k8s_openapi::api::core::v1::ObjectReference;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -27,16 +27,5 @@ pub async fn tell(mut reloads: Receiver<Reload>, client: kube::Client, node: Str
                 recorder.event(regarding.clone(), "Warning", "ConfigurationRefused", text);
             }
         }
-    }
-}
-
-/// The Node of this machine, as events name it: it need not be there yet.
-pub fn regarding(node: &str) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Node".to_owned()),
-        name: Some(node.to_owned()),
-        uid: Some(node.to_owned()),
-        ..ObjectReference::default()
     }
 }

@@ -1,6 +1,6 @@
 //! What happens to the store, told on the Node on whose disk it is: events, and a condition while writes are refused.
 
-use super::reloaded::regarding;
+use crate::node::regarding;
 use coracle_apiserver::store::sled::{Incident, IncidentKind, Incidents};
 use coracle_apiserver::strategy::STORE_READ_ONLY;
 use coracle_client::{ObjectKey, Recorder, write};
