@@ -24,8 +24,7 @@ pub async fn run(settings: &Settings) -> Result<Vec<Row>, Error> {
     match prepared().await {
         Ok((target, image)) => {
             let measured = measure(settings, &target, &image).await;
-            let path = format!("/api/v1/namespaces/{NAMESPACE}");
-            target.connect().await?.call(Call::delete(path)).await?;
+            end(&target).await?;
             rows.extend(measured?);
         }
         Err(why) => {
@@ -61,7 +60,7 @@ pub async fn resting(settings: &Settings) -> Result<Vec<Row>, Error> {
     };
     begin(&target).await?;
     let measured = rest(settings, node, &target, &image).await;
-    target.connect().await?.call(Call::delete(format!("/api/v1/namespaces/{NAMESPACE}"))).await?;
+    end(&target).await?;
     let [come, go, cpu, memory] = measured?;
     Ok(vec![
         figure("110 pods at once", come, "ms", AT_REST),
@@ -123,6 +122,21 @@ async fn begin(target: &Target) -> Result<(), Error> {
             return Err(error);
         }
         sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// Returns when the namespace is gone, so that the next benchmark can make it.
+async fn end(target: &Target) -> Result<(), Error> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}");
+    let mut connection = target.connect().await?;
+    connection.call(Call::delete(&path)).await?;
+    let begun = Instant::now();
+    while connection.call(Call::get(&path)).await.is_ok() {
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("{path} is not gone after {PATIENCE:?}").into());
+        }
+        sleep(Duration::from_millis(100)).await;
     }
     Ok(())
 }
