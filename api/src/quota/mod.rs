@@ -28,6 +28,11 @@ const COUNTED: [&str; 7] = [
     "services",
 ];
 
+/// Whether a quota's name without `count/` is of a number of objects.
+pub fn counts_objects(name: &str) -> bool {
+    COUNTED.contains(&name) || matches!(name, "services.loadbalancers" | "services.nodeports")
+}
+
 const STORAGE_CLASS: &str = ".storageclass.storage.k8s.io/";
 const DEVICE_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
 

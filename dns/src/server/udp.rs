@@ -66,7 +66,8 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
         let mut buffer = vec![0; LARGEST_QUESTION];
         loop {
             tokio::task::consume_budget().await;
-            fairness.look(&socket, Instant::now());
+            let now = Instant::now();
+            fairness.look(&socket, now);
             let (length, client) = match socket.try_recv_from(&mut buffer) {
                 Ok(received) => received,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -78,7 +79,7 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
                 Err(error) => return Err(error),
             };
             let ip = client.ip().to_canonical();
-            if self.may_ask(ip) && fairness.admits(&socket, ip, Instant::now()) {
+            if self.may_ask(ip) && fairness.admits(&socket, ip, now) {
                 self.answer_udp(&socket, client, &buffer[..length]);
             }
         }

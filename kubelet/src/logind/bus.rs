@@ -94,7 +94,7 @@ impl Bus {
 
     async fn greet(&mut self) -> Result<(), BusError> {
         let user = nix::unistd::geteuid().to_string();
-        let user: String = user.bytes().map(|digit| format!("{digit:02x}")).collect();
+        let user = coracle_api::hex::text(user.as_bytes());
         self.say(&format!("\0AUTH EXTERNAL {user}\r\n"), "OK ").await?;
         self.say("NEGOTIATE_UNIX_FD\r\n", "AGREE_UNIX_FD").await?;
         Ok(self.stream.write_all(b"BEGIN\r\n").await?)

@@ -74,6 +74,28 @@ fn what_is_wanted_counts_when_it_is_granted() {
 }
 
 #[test]
+fn what_is_asked_for_is_counted_once_a_generation() {
+    let of = |generation: i64, resources: &Value| {
+        let mut pod = Pod::clone(&one(resources));
+        pod.metadata.generation = Some(generation);
+        pod
+    };
+    let mut resizes = Resizes::default();
+    let was = json!({ "requests": { "cpu": "1", "memory": "10" }, "limits": { "memory": "20" } });
+    resizes.meet(&of(1, &was), &Observed::default());
+    let wants = json!({ "requests": { "cpu": "2" }, "limits": { "memory": "15", "cpu": "3" } });
+    let asked = [
+        ["cpu", "requests", "increase"],
+        ["cpu", "limits", "add"],
+        ["memory", "requests", "remove"],
+        ["memory", "limits", "decrease"],
+    ];
+    assert_eq!(resizes.newly_asked(&of(2, &wants)), asked);
+    assert!(resizes.newly_asked(&of(2, &wants)).is_empty());
+    assert!(resizes.newly_asked(&of(3, &was)).is_empty(), "as it is");
+}
+
+#[test]
 fn policies_and_equal_amounts() {
     let resizes = Resizes::default();
     let memory = json!({ "limits": { "memory": "2Mi" } });

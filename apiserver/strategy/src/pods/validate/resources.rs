@@ -2,8 +2,8 @@
 
 use super::super::super::rules;
 use super::super::super::value::*;
-use coracle_api::Quantity;
 use coracle_api::validation::is_extended_resource;
+use coracle_api::{Quantity, quota};
 use serde_json::Value;
 
 /// Names that stand without a domain in a quota.
@@ -123,18 +123,7 @@ pub fn non_negative(quantity: &Value, path: &Path, errors: &mut Errors) {
 
 /// Amounts that count objects or extended resources have no fractions.
 pub fn whole(resource: &str, quantity: &Value, path: &Path, errors: &mut Errors) {
-    const COUNTS: [&str; 9] = [
-        "configmaps",
-        "persistentvolumeclaims",
-        "pods",
-        "replicationcontrollers",
-        "resourcequotas",
-        "secrets",
-        "services",
-        "services.loadbalancers",
-        "services.nodeports",
-    ];
-    let counts = COUNTS.contains(&resource) || is_extended_resource(resource);
+    let counts = quota::counts_objects(resource) || is_extended_resource(resource);
     if counts && rules::parse_quantity(quantity).is_some_and(|q| !q.is_integer()) {
         errors.invalid(path, rules::quantity_text(quantity), "must be an integer");
     }
