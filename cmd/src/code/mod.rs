@@ -3,8 +3,11 @@
 //! A page of the program's file counts as the process's own from the first touch on, and the kernel maps fifteen
 //! neighbours with it: after the start that is most of the binary, while an idle node runs through little of it. The same
 //! holds for its constants and unwind tables. What is needed again comes from the page cache, without the disk as long as
-//! that holds it.
+//! that holds it, and without its neighbours where the kernel can do that ([`single_pages`]).
 
+mod single_pages;
+
+use self::single_pages::SinglePages;
 use nix::sys::mman::{MmapAdvise, madvise};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::ops::Range;
@@ -35,6 +38,7 @@ pub async fn hand_back(stop: CancellationToken) {
         return;
     }
     let Ok(program) = std::fs::read_link("/proc/self/exe") else { return };
+    let _single = single_pages(&program);
     release_all(&program);
     let (mut looks, mut worked) = (Looks::default(), worked());
     while stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
@@ -93,6 +97,15 @@ fn mapped_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssFile:")).unwrap_or_default();
     line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// From now on each page of the program that is touched comes alone; before, a start is quicker with its neighbours.
+fn single_pages(program: &Path) -> Option<SinglePages> {
+    let pages = SinglePages::open()?;
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let kept = ranges(&maps, program).filter(|range| pages.keep(range)).count();
+    tracing::debug!(kept, "pages of the program come singly");
+    Some(pages)
 }
 
 fn release_all(program: &Path) {
