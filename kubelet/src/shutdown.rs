@@ -4,7 +4,7 @@
 use crate::configuration::shutdown::ShutdownPeriod;
 use crate::kubelet::{Kubelet, Slot};
 use crate::logind::{Logind, LogindError};
-use crate::metrics::{Metric, happened};
+use crate::metrics::Metric;
 use crate::pod_facts::ending::{Eviction, is_over, own_grace};
 use coracle_api::error::chain;
 use coracle_client::events::reference;
@@ -107,7 +107,7 @@ fn note(kubelet: &Kubelet, text: &str) {
 async fn end_all(kubelet: &Kubelet, periods: &[ShutdownPeriod]) {
     tracing::warn!("the machine is shutting down, its pods end");
     kubelet.shutting_down.send_replace(true);
-    happened(Metric::ShutdownStart);
+    kubelet.metrics.happened(Metric::ShutdownStart);
     note(kubelet, "Shutdown manager detected shutdown event");
     let slots: Vec<Slot> =
         kubelet.register.lock().values().filter(|slot| !is_over(&slot.pod)).cloned().collect();
@@ -122,7 +122,7 @@ async fn end_all(kubelet: &Kubelet, periods: &[ShutdownPeriod]) {
             tracing::warn!(seconds = time.as_secs(), "pods have not ended in their time");
         }
     }
-    happened(Metric::ShutdownEnd);
+    kubelet.metrics.happened(Metric::ShutdownEnd);
     tracing::warn!("the pods have ended, as far as there was time");
 }
 

@@ -19,6 +19,7 @@ pub use error::DraError;
 pub use references::has_any;
 
 use crate::blocking;
+use crate::metrics::Metrics;
 use coracle_client::ObjectKey;
 use drivers::Drivers;
 use health::Health;
@@ -51,6 +52,7 @@ pub struct Parts {
     pub patience: Duration,
     /// Told the UIDs of pods of whose devices something else is known.
     pub changed: Arc<dyn Fn(&str) + Send + Sync>,
+    pub metrics: Metrics,
 }
 
 pub struct Dra {
@@ -69,12 +71,13 @@ pub struct Dra {
     drivers: Mutex<Drivers>,
     health: Mutex<Health>,
     stop: CancellationToken,
+    metrics: Metrics,
 }
 
 impl Dra {
     /// A checkpoint that cannot be read is set aside: nothing is known to be prepared then, and drivers prepare anew.
     pub fn open(parts: Parts) -> Self {
-        let Parts { client, node_name, standalone, node, root, patience, changed } = parts;
+        let Parts { client, node_name, standalone, node, root, patience, changed, metrics } = parts;
         let file = root.join("dra_manager_state");
         let known = state::load(&file).unwrap_or_else(|error| {
             set_aside(&file, &error);
@@ -95,6 +98,7 @@ impl Dra {
             drivers: Mutex::default(),
             health: Mutex::default(),
             stop: CancellationToken::new(),
+            metrics,
         }
     }
 

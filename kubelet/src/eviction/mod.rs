@@ -11,7 +11,7 @@ mod usage;
 use crate::configuration::eviction::{HARD_GRACE, Rule};
 use crate::image_upkeep;
 use crate::kubelet::{Kubelet, Slot};
-use crate::metrics::{self, Metric};
+use crate::metrics::Metric;
 use crate::pod_facts::critical::is_critical;
 use crate::pod_facts::ending::{Eviction, is_over, own_grace};
 use crate::signal::{Observations, Pressure, Signal};
@@ -115,7 +115,7 @@ async fn evict(kubelet: &Kubelet, victim: &Candidate, rule: Rule, message: Strin
     let pod = &victim.slot.pod;
     tracing::warn!(pod = pod.metadata.name, %message, "pod evicted");
     kubelet.recorder.warning(pod.as_ref(), Eviction::EVICTED, message.clone());
-    metrics::add(Metric::Evictions, &[rule.signal.name()]);
+    kubelet.metrics.add(Metric::Evictions, &[rule.signal.name()]);
     let grace = grace(pod, rule, kubelet.config.eviction.max_pod_grace);
     let reason = Eviction::EVICTED;
     victim.slot.inbox.evict(Eviction { reason, message, grace: Some(grace), disrupts: true });
