@@ -430,9 +430,11 @@ pub fn render_process(clients: impl Fn(&mut Text)) -> String {
     text.finish()
 }
 
+/// Of the process and not handed in: expressions of CEL are compiled by the validation of strategies, which is pure and is
+/// given nothing but the object, and their figures belong on the server's page.
 static PROCESS: LazyLock<Metrics> = LazyLock::new(Metrics::default);
 
-/// The metrics of the process's own server. Tests with several servers in one process give each its own.
+/// The metrics of the process's own server. Of several servers in one process, the last shows what it collects.
 pub fn global() -> &'static Metrics {
     &PROCESS
 }
