@@ -44,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Between looks whether a runtime that was down is there to take images.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// How long calls that have been begun may take when the kubelet stops; the process gives its components ten seconds. A
 /// container that has minutes to stop is stopped by the next kubelet.
 const LAST_CALLS: Duration = Duration::from_secs(5);
@@ -379,7 +379,7 @@ async fn bring_images(kubelet: &Kubelet, importer: Option<Arc<dyn ImageImporter>
     let present = loop {
         match runtime.image_status(&config.pause_image).await {
             Ok(image) => break image.is_some(),
-            Err(_) => tokio::time::sleep(RETRY).await,
+            Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
         }
     };
     if !present && let Some(archive) = pause::archive(&config.pause_image, std::env::consts::ARCH) {

@@ -9,19 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// For one connection and its handshake.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between attempts.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Its names and addresses; asks until it is answered.
 pub async fn of(config: &kube::Config) -> BTreeSet<String> {
     loop {
-        match tokio::time::timeout(PATIENCE, shown(config)).await {
+        match tokio::time::timeout(WAIT_TIMEOUT, shown(config)).await {
             Ok(Ok(names)) => return names,
             Ok(Err(why)) => tracing::warn!(why, "the API server's names cannot be read, trying again"),
             Err(_) => tracing::warn!("the API server's names cannot be read, trying again: no answer"),
         }
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 

@@ -17,7 +17,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 /// For calls that only read or start something, where nobody chooses; upstream's.
 const CALL: Duration = Duration::from_secs(120);
 /// Connecting to a local socket either works at once or not at all.
-const CONNECT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The largest answer taken, in bytes; upstream's limit for a list of everything.
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
@@ -141,7 +141,7 @@ fn channel(endpoint: &str) -> Channel {
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     });
     Endpoint::from_static("http://runtime.invalid")
-        .connect_timeout(CONNECT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .connect_with_connector_lazy(connector)
 }
 

@@ -34,7 +34,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// First and longest pause before slices that could not be removed are tried again; upstream's.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_secs(300);
 
 type Claims = BTreeMap<ObjectKey, ClaimState>;
@@ -123,7 +123,7 @@ impl Dra {
         let query =
             form_urlencoded::Serializer::new(String::new()).append_pair("fieldSelector", &selector).finish();
         let path = format!("/apis/resource.k8s.io/v1/resourceslices?{query}");
-        let mut pause = RETRY;
+        let mut pause = RETRY_INTERVAL;
         loop {
             let request = http::Request::delete(&path).body(Vec::new());
             let Ok(request) = request else { return };

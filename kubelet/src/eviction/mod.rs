@@ -29,7 +29,7 @@ const GONE_WITHIN: Duration = Duration::from_secs(30);
 /// milliseconds. What is there later keeps its image until the next look.
 const DISCARDED_WITHIN: Duration = Duration::from_secs(10);
 /// Between looks whether it is.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two evictions; upstream's monitoring period.
 const PERIOD: Duration = Duration::from_secs(10);
 
@@ -88,7 +88,7 @@ async fn discard_finished(kubelet: &Kubelet) {
     finished().iter().for_each(|slot| slot.inbox.put(|mail| mail.discard = true));
     let gone = async {
         while !finished().is_empty() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(LOOK_INTERVAL).await;
         }
     };
     if tokio::time::timeout(DISCARDED_WITHIN, gone).await.is_err() {
@@ -122,7 +122,7 @@ async fn evict(kubelet: &Kubelet, victim: &Candidate, rule: Rule, message: Strin
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let gone = async {
         while kubelet.register.lock().get(&uid).is_some_and(|slot| !is_over(&slot.pod)) {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(LOOK_INTERVAL).await;
         }
     };
     if tokio::time::timeout(GONE_WITHIN, gone).await.is_err() {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Between attempts that fail.
-const RETRY: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// Grants what the spec wants if the node has room, and makes the pod the one that was granted.
@@ -160,7 +160,7 @@ impl Worker {
         if let Some(since) = self.resizing {
             self.kubelet.metrics.took_millis(Metric::ResizeDuration, &["false"], since.elapsed());
         }
-        self.memory.resize_retry_at = Some(Instant::now() + RETRY);
+        self.memory.resize_retry_at = Some(Instant::now() + RETRY_INTERVAL);
         if self.memory.resizes.error.as_ref() != Some(&why) {
             let text = format!("Pod resize error: {}", resize::description(&self.pod, Some(&why)));
             self.event(None, "Warning", "ResizeError", text);

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// Between attempts to get the port; upstream's.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Connections at a time; whoever asks is gone at once.
 const MOST: usize = 64;
 
@@ -29,7 +29,7 @@ pub async fn healthz(address: SocketAddr, metrics: Metrics, stop: CancellationTo
                 }
                 Err(_) => {}
             }
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     });
     let Some(listener) = bound.await else { return };

@@ -12,13 +12,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// How long the web server may take; upstream's.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of manifests that are read: more than a node's pods have.
 const MAX_BYTES: usize = 10 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    #[error("no answer within {ANSWER:?}")]
+    #[error("no answer within {ANSWER_TIMEOUT:?}")]
     Silent,
     #[error("cannot connect")]
     Connect(#[from] ConnectError),
@@ -42,7 +42,10 @@ pub async fn follow(config: &Config, pods: watch::Sender<Vec<Pod>>) {
     let mut before = Bytes::new();
     let mut told = false;
     loop {
-        match tokio::time::timeout(ANSWER, fetch(url, config)).await.unwrap_or(Err(FetchError::Silent)) {
+        match tokio::time::timeout(ANSWER_TIMEOUT, fetch(url, config))
+            .await
+            .unwrap_or(Err(FetchError::Silent))
+        {
             Ok(text) if text == before => told = false,
             Ok(text) => {
                 told = false;
