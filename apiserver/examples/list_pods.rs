@@ -4,6 +4,7 @@
 use axum::body::Body;
 use coracle_api::{UserInfo, encode};
 use coracle_apiserver::authz::{Chain, Gate};
+use coracle_apiserver::cache::Cache;
 use coracle_apiserver::health::Health;
 use coracle_apiserver::registry::AdmitAll;
 use coracle_apiserver::server::{self, ApiServer, ServerConfig};
@@ -38,6 +39,18 @@ async fn fill(store: &dyn Store, pods: usize) -> Result<(), Failure> {
     Ok(())
 }
 
+fn config(cache: &Arc<Cache>) -> ServerConfig {
+    ServerConfig {
+        authenticator: None,
+        authorizer: Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
+        admission: Arc::new(AdmitAll),
+        kubelets: None,
+        health: Health::default(),
+        clock: Arc::new(jiff::Timestamp::now),
+        stop: CancellationToken::new(),
+    }
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let mut args = std::env::args().skip(1);
@@ -46,17 +59,7 @@ async fn main() -> Result<(), Failure> {
     let store: Arc<dyn Store> = MemoryStore::new();
     fill(&*store, pods).await?;
     let resources = server::load_resources(store.clone()).await?;
-    let cache = &resources.cache;
-    let config = ServerConfig {
-        authenticator: None,
-        authorizer: Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone()))),
-        admission: Arc::new(AdmitAll),
-        kubelets: None,
-        health: Health::default(),
-        clock: Arc::new(jiff::Timestamp::now),
-        stop: CancellationToken::new(),
-    };
-    let api = ApiServer::new(config, store, resources);
+    let api = ApiServer::new(config(&resources.cache), store, resources);
     println!("| query | format | bytes | median ms | worst ms |");
     println!("|---|---|---|---|---|");
     const JSON: (&str, &str) = ("application/json", "identity");

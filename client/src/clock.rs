@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How often the two clocks are compared: the longest that a step goes unnoticed. A look costs microseconds.
-const LOOK: Duration = Duration::from_secs(15);
+const LOOK_INTERVAL: Duration = Duration::from_secs(15);
 /// Differences up to this are the clock being slewed, or a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
 
@@ -36,7 +36,7 @@ pub fn announce() {
 /// Looks for steps until `stop`; once a process.
 pub async fn watch(stop: CancellationToken) {
     let mut last = (SystemTime::now(), Instant::now());
-    while stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
+    while stop.run_until_cancelled(tokio::time::sleep(LOOK_INTERVAL)).await.is_some() {
         let now = (SystemTime::now(), Instant::now());
         let (wall, steady) = std::mem::replace(&mut last, now);
         if let Some(step) = step(wall, now.0, now.1 - steady) {

@@ -99,7 +99,8 @@ impl Default for All {
     }
 }
 
-/// Of the process: clients and queues are made by whoever needs one, and asked about by one page.
+/// Of the process, as client-go's are: queues, folds and clients are made in some sixty places by whoever needs one, told apart
+/// by name, and asked about by one page. Handed in, they would be an argument of every controller and every follower.
 static ALL: LazyLock<All> = LazyLock::new(All::default);
 
 /// The figures under this name; `load` tells of the newest queue that has it.

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Between attempts.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What the names of Services end in.
 pub const DOMAIN: &str = "cluster.local";
@@ -44,7 +44,7 @@ async fn dns_service(client: &kube::Client, server: &Uri) -> Option<ServiceSpec>
 }
 
 /// How long a start waits for the answer where an earlier one is kept.
-const PATIENCE: Duration = Duration::from_secs(2);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Keeps it.
 const KEPT: &str = "cluster-dns";
 
@@ -54,7 +54,7 @@ pub async fn dns_or_kept(client: &kube::Client, server: &Uri, data_dir: &Path) -
     let Ok(kept) = tokio::fs::read_to_string(&path).await else {
         return asked_and_kept(client, server, &path).await;
     };
-    match tokio::time::timeout(PATIENCE, asked_and_kept(client, server, &path)).await {
+    match tokio::time::timeout(WAIT_TIMEOUT, asked_and_kept(client, server, &path)).await {
         Ok(told) => told,
         Err(_) => {
             tracing::warn!(
@@ -115,7 +115,7 @@ pub async fn cidr(client: &kube::Client, server: &Uri) -> String {
                 Ok(cidr) => return cidr,
                 Err(why) => {
                     tracing::warn!(why, "the pod network waits for the ConfigMap kube-system/kube-proxy");
-                    tokio::time::sleep(RETRY).await;
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                 }
             },
             Err(error) => unread(server, "the ConfigMap kube-system/kube-proxy", &error).await,
@@ -138,7 +138,7 @@ pub fn cidr_of(map: &ConfigMap) -> Result<String, String> {
 
 async fn unread(server: &Uri, what: &str, error: &kube::Error) {
     tracing::warn!(why = transport::why(server, error), "{what} cannot be read, trying again");
-    tokio::time::sleep(RETRY).await;
+    tokio::time::sleep(RETRY_INTERVAL).await;
 }
 
 #[cfg(test)]

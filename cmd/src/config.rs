@@ -1,10 +1,12 @@
 //! The server's settings: defaults, then the configuration file, then flags; checked whole, all mistakes at once.
 
+mod networks;
+
 use crate::access::AccessArgs;
 use crate::address::{Choice, NodeIps};
 use crate::args::ServerArgs;
 use crate::authorization::AuthorizationArgs;
-use crate::cidrs::{Cidrs, CidrsError};
+use crate::cidrs::Cidrs;
 use crate::edge::EdgeArgs;
 use crate::encryption::EncryptionArgs;
 use crate::etcd::EtcdArgs;
@@ -15,6 +17,7 @@ use crate::settings::{DEFAULT_DATA_DIR, admin_conf, node_name, or_note};
 use crate::time::Time;
 use coracle_apiserver::store::etcd::EtcdOptions;
 use coracle_kubelet::config::{STREAMING_CONNECTION_IDLE_TIMEOUT, Written};
+use networks::Networks;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -276,13 +279,14 @@ fn simulated(asked: Option<u32>, mistakes: &mut Vec<String>) -> u32 {
     count
 }
 
-fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config {
-    let (etcd_in_file, join_in_file) = (file.etcd(), file.join());
+/// What is said of the kubelet, by flags and by the file; `args` keep what others need of it.
+fn kubelet_of(args: &mut ServerArgs, file: &mut File, mistakes: &mut Vec<String>) -> KubeletSettings {
     let streaming_idle = args.streaming_connection_idle_timeout.or(file.streaming_connection_idle_timeout);
-    let runtime_endpoint = args.container_runtime_endpoint.or(file.container_runtime_endpoint.take());
+    args.streaming_connection_idle_timeout = streaming_idle;
+    let runtime_endpoint = args.container_runtime_endpoint.take().or(file.container_runtime_endpoint.take());
     let said = Said {
-        kubelet: args.kubelet,
-        eviction: args.eviction,
+        kubelet: std::mem::take(&mut args.kubelet),
+        eviction: std::mem::take(&mut args.eviction),
         streaming_idle: streaming_idle.map(|time| time.0),
         runtime_endpoint,
         config: args.kubelet_files.kubelet_config.as_deref(),
@@ -291,34 +295,36 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
     };
     let kubelet = KubeletSettings::read(said, mistakes);
     kubelet.refuse_foreign_certificates(mistakes);
+    kubelet
+}
+
+/// As [`Config`] has it, checked by what knows its own rules.
+fn checked<T>(said: T, check: impl FnOnce(&T, &mut Vec<String>), mistakes: &mut Vec<String>) -> T {
+    check(&said, mistakes);
+    said
+}
+
+fn merge(mut args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config {
+    let (etcd_in_file, join_in_file) = (file.etcd(), file.join());
+    let kubelet = kubelet_of(&mut args, &mut file, mistakes);
+    let networks = Networks::of(&mut args, &mut file, mistakes);
     let data_dir = args.data_dir.or(file.data_dir).unwrap_or_else(|| DEFAULT_DATA_DIR.into());
     let kubeconfig = args.write_kubeconfig.or(file.write_kubeconfig).unwrap_or_else(|| admin_conf(&data_dir));
     let disabled = args.disable.or(file.disable).unwrap_or_default();
-    let backend = args.storage_backend.or(file.storage_backend);
-    let etcd = args.etcd.or(etcd_in_file);
     let backend =
-        or_note(parse_backend(backend.as_deref(), &etcd, mistakes), mistakes).unwrap_or(Backend::Sled);
+        backend_of(args.storage_backend.or(file.storage_backend), &args.etcd.or(etcd_in_file), mistakes);
     let join = args.join.or(join_in_file).checked(backend.is_shared(), mistakes);
     let simulate_nodes = simulated(args.simulate_nodes.or(file.simulate_nodes), mistakes);
-    let edge = args.edge.or(file.api_server.unwrap_or_default());
-    edge.check(mistakes);
-    let access = args.access.or(file.authentication.unwrap_or_default());
-    access.check(mistakes);
+    let edge = checked(args.edge.or(file.api_server.unwrap_or_default()), EdgeArgs::check, mistakes);
+    let access =
+        checked(args.access.or(file.authentication.unwrap_or_default()), AccessArgs::check, mistakes);
     let authorization = args.authorization.or(file.authorization.unwrap_or_default());
-    authorization.check(mistakes);
+    let authorization = checked(authorization, AuthorizationArgs::check, mistakes);
     let encryption = args.encryption.or(file.encryption.unwrap_or_default());
-    encryption.check(mistakes);
+    let encryption = checked(encryption, EncryptionArgs::check, mistakes);
     let backup = args.backup.or(file.backup.unwrap_or_default());
     backup.check(&data_dir, mistakes);
-    let cluster_cidr =
-        cidr("cluster-cidr", args.cluster_cidr.or(file.cluster_cidr), "10.42.0.0/16", mistakes);
-    let service_cidr =
-        cidr("service-cidr", args.service_cidr.or(file.service_cidr), "10.43.0.0/16", mistakes);
-    check_sizes(&cluster_cidr, &service_cidr, mistakes);
-    let said = args.node_ip.or(file.node_ip);
-    let address_choice = said.is_none().then(|| address_choice(&cluster_cidr, &service_cidr));
-    let node_ips =
-        said.or(address_choice.as_ref().map(Choice::now)).unwrap_or_else(|| Choice::default().now());
+    let Networks { cluster_cidr, service_cidr, node_ips, address_choice } = networks;
     Config {
         kubeconfig,
         bind_address: args.bind_address.or(file.bind_address).unwrap_or_else(|| node_ips.anywhere()),
@@ -351,7 +357,7 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
         authorization,
         encryption,
         backup,
-        streaming_connection_idle_timeout: self::streaming_idle(streaming_idle),
+        streaming_connection_idle_timeout: streaming_idle(args.streaming_connection_idle_timeout),
         file: None,
         kubelet,
         data_dir,
@@ -361,6 +367,10 @@ fn merge(args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Config
 /// Upstream's default where nobody says.
 pub fn streaming_idle(asked: Option<Time>) -> Duration {
     asked.map_or(STREAMING_CONNECTION_IDLE_TIMEOUT, |time| time.0)
+}
+
+fn backend_of(name: Option<String>, etcd: &EtcdArgs, mistakes: &mut Vec<String>) -> Backend {
+    or_note(parse_backend(name.as_deref(), etcd, mistakes), mistakes).unwrap_or(Backend::Sled)
 }
 
 fn parse_backend(name: Option<&str>, etcd: &EtcdArgs, mistakes: &mut Vec<String>) -> Result<Backend, String> {
@@ -374,35 +384,6 @@ fn parse_backend(name: Option<&str>, etcd: &EtcdArgs, mistakes: &mut Vec<String>
         (Some(other), _) => {
             Err(format!("storage-backend: unknown \"{other}\", known are sled, memory, etcd"))
         }
-    }
-}
-
-fn cidr(flag: &str, asked: Option<String>, default: &str, mistakes: &mut Vec<String>) -> Cidrs {
-    let text = asked.unwrap_or_else(|| default.to_owned());
-    text.parse().unwrap_or_else(|why: CidrsError| {
-        let example = if why == CidrsError::NoCidr { format!(" such as {default}") } else { String::new() };
-        mistakes.push(format!("{flag}: \"{text}\" {why}{example}"));
-        Cidrs::default()
-    })
-}
-
-/// Addresses of a Service are counted in 64 bits at most, as upstream's; a node's range of pods is cut from the cluster's.
-fn check_sizes(pods: &Cidrs, services: &Cidrs, mistakes: &mut Vec<String>) {
-    if let Some(large) = services.iter().find(|range| range.addr().is_ipv6() && range.prefix_len() < 64) {
-        mistakes.push(format!("service-cidr: {large} is too large, a prefix of IPv6 has 64 bits or more"));
-    }
-    if let Err(why) = pods.to_string().parse::<coracle_controllers::ClusterCidr>()
-        && pods.first().is_some()
-    {
-        mistakes.push(format!("cluster-cidr: {why}"));
-    }
-}
-
-/// In the families of the cluster's Services.
-fn address_choice(pods: &Cidrs, services: &Cidrs) -> Choice {
-    Choice {
-        ranges: pods.iter().chain(services.iter()).collect(),
-        families: services.iter().map(|range| range.addr().is_ipv6()).collect(),
     }
 }
 

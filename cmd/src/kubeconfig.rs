@@ -17,14 +17,14 @@ pub async fn config(path: &Path) -> Result<kube::Config, String> {
 }
 
 /// A server that is there answers a connection in milliseconds; a packet that is lost is sent again after seconds.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection on which nothing has come for so long is dead. Watches carry a bookmark every minute.
-const SILENCE: Duration = Duration::from_secs(100);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// With the patience of whoever watches.
 pub fn patient(mut config: kube::Config) -> kube::Config {
-    config.connect_timeout = Some(CONNECT);
-    config.read_timeout = Some(SILENCE);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(SILENCE_TIMEOUT);
     config.reset_reader_on_write = true;
     config
 }

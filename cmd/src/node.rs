@@ -5,6 +5,7 @@ use coracle_apiserver::metrics;
 use coracle_client::Context;
 use coracle_kubelet::Ended;
 use coracle_kubelet::server::{Configz, Judge};
+use coracle_proxy::policy::metrics::Metrics as PolicyMetrics;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::ObjectReference;
 use std::net::IpAddr;
@@ -77,7 +78,7 @@ async fn run_once(
     }
     coracle_kubelet::prepare_kernel(&settings)?;
     let parts = coracle_kubelet::Parts::real(&settings);
-    let healthz = settings.port.healthz;
+    let (healthz, metrics) = (settings.port.healthz, settings.metrics.clone());
     let server = ServerParts::of(&settings);
     let built = coracle_kubelet::build(&context, settings, parts)?;
     let (pods, configz) = (built.pods_api(), built.configz());
@@ -92,7 +93,7 @@ async fn run_once(
         Ok::<_, BoxError>(coracle_kubelet::server::run(context.clone(), server, pods).await?)
     };
     if let Some(address) = healthz {
-        tokio::spawn(coracle_kubelet::server::healthz(address, stop.clone()));
+        tokio::spawn(coracle_kubelet::server::healthz(address, metrics, stop.clone()));
     }
     let mut run = std::pin::pin!(built.run());
     tokio::select! {
@@ -112,6 +113,7 @@ struct ServerParts {
     pods_dir: PathBuf,
     stream_idle: std::time::Duration,
     standalone: bool,
+    metrics: coracle_kubelet::metrics::Metrics,
 }
 
 impl ServerParts {
@@ -122,6 +124,7 @@ impl ServerParts {
             pods_dir: settings.pods_dir(),
             stream_idle: settings.streaming_connection_idle_timeout,
             standalone: settings.standalone,
+            metrics: settings.metrics.clone(),
         }
     }
 
@@ -131,7 +134,7 @@ impl ServerParts {
         judge: Judge,
         configz: Configz,
     ) -> coracle_kubelet::server::ServerConfig {
-        let Self { port, node_name, pods_dir, stream_idle, .. } = self;
+        let Self { port, node_name, pods_dir, stream_idle, metrics: own, .. } = self;
         let log_root = PathBuf::from("/var/log");
         coracle_kubelet::server::ServerConfig {
             port,
@@ -142,6 +145,7 @@ impl ServerParts {
             pods_dir,
             stream_idle,
             configz,
+            metrics: own,
             process_metrics: || metrics::render_process(coracle_client::metrics::render),
         }
     }
@@ -160,6 +164,8 @@ pub struct Site<'a> {
     pub cni_conf_dir: &'a Path,
     /// Addresses of pods are noted below it, where `create`.
     pub data_dir: &'a Path,
+    /// What the keeping of NetworkPolicies counts, for the proxy to show.
+    pub policy_metrics: Arc<PolicyMetrics>,
     /// Whether a machine without any pod network gets ours; otherwise scripts/up has written it, if anybody.
     pub create: bool,
 }
@@ -177,6 +183,7 @@ impl Site<'_> {
             // Others' networks see to it themselves.
             masquerade_pods: self.network_is_ours(),
             forget_policies: !self.network_is_ours(),
+            policy_metrics: self.policy_metrics.clone(),
             ..coracle_proxy::Config::default()
         }
     }
@@ -204,6 +211,7 @@ impl Site<'_> {
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             cni_conf_dir: self.cni_conf_dir.to_owned(),
             addresses_dir: self.create.then(|| self.data_dir.join("cni")),
+            policy_metrics: self.policy_metrics.clone(),
             create: self.create,
         })
     }

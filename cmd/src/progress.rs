@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// What is done within it needs no line.
-const PATIENCE: Duration = Duration::from_secs(1);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between two states of the line.
 const PACE: Duration = Duration::from_millis(250);
 
@@ -37,7 +37,7 @@ impl Progress {
         total: Option<u64>,
         now: Instant,
     ) -> Self {
-        Self { what: what.into(), total, done: 0, next: now + PATIENCE, shown: false, out }
+        Self { what: what.into(), total, done: 0, next: now + WAIT_TIMEOUT, shown: false, out }
     }
 
     /// Counts what passes.
@@ -194,7 +194,7 @@ mod tests {
         drop(quick);
         assert!(screen.0.lock().is_empty());
         let mut unseen = Progress::to(None, "x", None, began);
-        unseen.advance(7 << 20, began + PATIENCE);
+        unseen.advance(7 << 20, began + WAIT_TIMEOUT);
         assert_eq!(unseen.line(), "x: 7.0 MiB");
         let mut copied = Vec::new();
         let progress = Progress::to(None, "x", None, began);

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 /// Address and port, UDP and TCP.
 const ANNOTATION: &str = "coracle.io/dns";
 /// Until a write that failed is tried again.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// How long the end waits for the annotation to go: the server may be away.
 const LEAVING: Duration = Duration::from_secs(1);
 
@@ -67,7 +67,7 @@ impl Announcement {
             changed.notified().await;
             while let Err(error) = self.write(Some(&self.at)).await {
                 tracing::warn!(%error, "this node's DNS is not announced, trying again");
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }
     }

@@ -25,7 +25,7 @@ const OF_SERVER: &str = "dns.coracle.io";
 /// Slices of nodes that announce themselves, written and taken away by any server.
 const OF_NODE: &str = "announced.dns.coracle.io";
 /// Until a write that was refused is tried again: twice as long each time, and so long at most.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// What a slice is made from.
@@ -48,11 +48,11 @@ pub async fn publish(context: &Context, node_name: &str, own: SocketAddr) {
         at: Announced { at: own, ready: true },
     });
     let api: Api<EndpointSlice> = Api::namespaced(context.client.clone(), NAMESPACE);
-    let mut pause = RETRY;
+    let mut pause = RETRY_INTERVAL;
     loop {
         match settle(&api, &slices, &wanted(&nodes.list(), own.as_ref())).await {
             Ok(()) => {
-                pause = RETRY;
+                pause = RETRY_INTERVAL;
                 changed.notified().await;
             }
             Err(error) => {

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
 /// How long one resolver may take; resolvers of pods give up after 5 s and ask again.
-const PATIENCE: Duration = Duration::from_secs(2);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Resolvers that are tried for one question.
 const TRIES: usize = 3;
 /// Of the resolvers in files.
@@ -129,7 +129,7 @@ impl Forwarder {
         let attempt = async {
             if tcp { over_tcp(resolver, question).await } else { over_udp(resolver, question).await }
         };
-        let answer = match tokio::time::timeout(PATIENCE, attempt).await {
+        let answer = match tokio::time::timeout(WAIT_TIMEOUT, attempt).await {
             Ok(Ok(answer)) => Some(answer),
             Ok(Err(error)) => {
                 tracing::debug!(%resolver, %error, "resolver failed");

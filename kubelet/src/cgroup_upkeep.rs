@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Between attempts to learn from the runtime who makes cgroups.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Between looks at what classes of pods ask for and at what pods left behind; upstream's.
 const PERIOD: Duration = Duration::from_secs(60);
 
@@ -25,7 +25,7 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
                 );
                 told = true;
             }
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
         let mut empty = HashSet::new();
         loop {

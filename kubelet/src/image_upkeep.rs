@@ -13,13 +13,13 @@ use tokio_util::sync::CancellationToken;
 /// Between looks; upstream's.
 const PERIOD: Duration = Duration::from_secs(300);
 /// Before the first look, while the runtime does not answer.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Looks at once, to learn which images were there before, and every five minutes until `stop`.
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     let work = async {
         while notice(&kubelet).await.is_err() {
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
         loop {
             tokio::time::sleep(PERIOD).await;

@@ -26,7 +26,7 @@ pub mod logind;
 mod logs;
 mod lost_shims;
 mod manager;
-mod metrics;
+pub mod metrics;
 mod node;
 pub mod objects;
 mod observer;

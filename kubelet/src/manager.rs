@@ -5,7 +5,7 @@ use crate::cri::{Calls, Runtime, api};
 use crate::kubelet::inbox::Inbox;
 use crate::kubelet::{Kubelet, Register, Slot, Slots};
 use crate::last_seen;
-use crate::metrics::{self, Metric, took};
+use crate::metrics::{Metric, Metrics};
 use crate::pod::admit::{self, Refusal, Situation, Verdict};
 use crate::pod::stubborn::{EndError, Stubborn, patiently};
 use crate::pod::worker::Worker;
@@ -97,22 +97,11 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
                 Some(changes.next().await)
             } => change,
         };
-        match fold.apply(change, read_pod) {
-            Step::Nothing => {}
-            Step::Applied(_, pod) => manager.take_from_api(pod),
-            Step::Deleted(_, document) => {
-                if let Some(pod) = document.and_then(|bytes| decode::<Pod>(&bytes)) {
-                    manager.delete(&pod);
-                }
-            }
-            Step::Replace(listed) => {
-                patient = false;
-                manager.kubelet.last_seen.hear();
-                manager.replace(listed);
-                if std::mem::take(&mut first) {
-                    let orphans = remove_orphans(manager.kubelet.clone(), manager.uids());
-                    tokio::spawn(stop.clone().run_until_cancelled_owned(orphans));
-                }
+        if manager.take_step(fold.apply(change, read_pod)) {
+            patient = false;
+            if std::mem::take(&mut first) {
+                let orphans = remove_orphans(manager.kubelet.clone(), manager.uids());
+                tokio::spawn(stop.clone().run_until_cancelled_owned(orphans));
             }
         }
     }
@@ -125,6 +114,25 @@ fn read_pod(bytes: &Bytes, _listing: bool) -> Result<ReadObject<Pod>, String> {
 }
 
 impl Manager {
+    /// Does what the API says. Whether that was all pods of the node.
+    fn take_step(&mut self, step: Step<Pod, Bytes>) -> bool {
+        match step {
+            Step::Nothing => {}
+            Step::Applied(_, pod) => self.take_from_api(pod),
+            Step::Deleted(_, document) => {
+                if let Some(pod) = document.and_then(|bytes| decode::<Pod>(&bytes)) {
+                    self.delete(&pod);
+                }
+            }
+            Step::Replace(listed) => {
+                self.kubelet.last_seen.hear();
+                self.replace(listed);
+                return true;
+            }
+        }
+        false
+    }
+
     fn uids(&self) -> HashSet<String> {
         self.workers.keys().cloned().collect()
     }
@@ -256,7 +264,7 @@ impl Manager {
             return;
         }
         self.kubelet.recorder.warning(&pod, &refusal.reason, refusal.message.clone());
-        metrics::add(Metric::AdmissionRejections, &[&refusal.reason]);
+        self.kubelet.metrics.add(Metric::AdmissionRejections, &[&refusal.reason]);
         let message = format!("Pod was rejected: {}", refusal.message);
         let status = json!({ "phase": "Failed", "reason": refusal.reason, "message": message,
             "observedGeneration": pod.metadata.generation });
@@ -399,21 +407,22 @@ async fn remove_orphan(
 }
 
 /// Tells workers when the runtime has news, by its events or by asking again and again.
-pub async fn follow_runtime(runtime: Arc<dyn Runtime>, register: Register, stop: CancellationToken) {
+pub async fn follow_runtime(kubelet: Arc<Kubelet>, stop: CancellationToken) {
+    let (runtime, register, metrics) = (&kubelet.runtime, &kubelet.register, &kubelet.metrics);
     let follow = async {
         loop {
             match runtime.container_events().await {
                 Ok(mut events) => {
-                    wake_all(&register);
+                    wake_all(register);
                     while let Some(Ok(event)) = events.next().await {
-                        wake(&register, &event);
+                        wake(register, &event);
                     }
                 }
-                Err(error) if error.is_unimplemented() => relist(runtime.as_ref(), &register).await,
+                Err(error) if error.is_unimplemented() => relist(runtime.as_ref(), register, metrics).await,
                 Err(error) => tracing::debug!(%error, "runtime's events not followed"),
             }
             tokio::time::sleep(REOPEN).await;
-            wake_all(&register);
+            wake_all(register);
         }
     };
     stop.run_until_cancelled(follow).await;
@@ -445,7 +454,7 @@ fn wake(register: &Register, event: &api::ContainerEventResponse) {
 }
 
 /// Compares states once a second and wakes the workers of pods where something changed. Returns on an error.
-async fn relist(runtime: &dyn Runtime, register: &Register) {
+async fn relist(runtime: &dyn Runtime, register: &Register, metrics: &Metrics) {
     let mut old: HashMap<String, (String, i32)> = HashMap::new();
     let mut last = None;
     loop {
@@ -456,13 +465,13 @@ async fn relist(runtime: &dyn Runtime, register: &Register) {
         }
         let began = Instant::now();
         if let Some(last) = last.replace(began) {
-            took(Metric::PlegInterval, &[], began.duration_since(last));
+            metrics.took(Metric::PlegInterval, &[], began.duration_since(last));
         }
         let lists =
             futures::future::try_join(runtime.list_pod_sandboxes(None), runtime.list_containers(None));
         let Ok((sandboxes, containers)) = lists.await else { return };
-        took(Metric::PlegRelist, &[], began.elapsed());
-        metrics::happened(Metric::PlegSeen);
+        metrics.took(Metric::PlegRelist, &[], began.elapsed());
+        metrics.happened(Metric::PlegSeen);
         let uid = |labels: &HashMap<String, String>| labels.get(labels::POD_UID).cloned().unwrap_or_default();
         let sandboxes = sandboxes.into_iter().map(|s| (s.id, (uid(&s.labels), s.state)));
         let containers = containers.into_iter().map(|c| (c.id, (uid(&c.labels), c.state)));

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long the runtime may take to say where images lie. Until it has said so, nothing is known of them.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Observer {
     runtime: Arc<dyn Runtime>,
@@ -27,7 +27,7 @@ impl Observer {
 
     pub async fn look(&self) -> Observations {
         if self.images.get().is_none() {
-            let asked = tokio::time::timeout(ANSWER, self.runtime.image_fs_info()).await;
+            let asked = tokio::time::timeout(ANSWER_TIMEOUT, self.runtime.image_fs_info()).await;
             let told = asked.ok().and_then(Result::ok).into_iter().flatten().find_map(|f| f.fs_id);
             if let Some(id) = told {
                 let _ = self.images.set(PathBuf::from(id.mountpoint));

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// First and longest pause after a failed write.
-const RETRY: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_RETRY: Duration = Duration::from_secs(10);
 /// First pause after another writer was there in between; it grows like the other.
 const CONFLICT: Duration = Duration::from_millis(20);
@@ -110,7 +110,7 @@ enum Failure {
 impl Writer {
     async fn run(mut self, mut wishes: watch::Receiver<Wanted>, done: watch::Sender<u64>) {
         while wishes.changed().await.is_ok() {
-            let (mut pause, mut conflict_pause) = (RETRY, CONFLICT);
+            let (mut pause, mut conflict_pause) = (RETRY_INTERVAL, CONFLICT);
             loop {
                 let (version, forget, status) = {
                     let wanted = wishes.borrow_and_update();

@@ -44,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Between looks whether a runtime that was down is there to take images.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// How long calls that have been begun may take when the kubelet stops; the process gives its components ten seconds. A
 /// container that has minutes to stop is stopped by the next kubelet.
 const LAST_CALLS: Duration = Duration::from_secs(5);
@@ -145,14 +145,13 @@ impl Built {
         let stop = told.child_token();
         let calls = kubelet.calls.clone();
         let (due, evictions) = watch::channel(None);
-        let runtime = kubelet.runtime.clone();
         tokio::join!(
             node::run(kubelet.clone(), facts, own, due, stop.clone()),
             eviction::run(kubelet.clone(), evictions, stop.clone()),
             eviction::local::run(kubelet.clone(), stop.clone()),
             image_upkeep::run(kubelet.clone(), stop.clone()),
             manager::run(kubelet.clone(), stop.clone()),
-            manager::follow_runtime(runtime, kubelet.register.clone(), stop.clone()),
+            manager::follow_runtime(kubelet.clone(), stop.clone()),
             manager::follow_clock(kubelet.clone(), stop.clone()),
             lost_shims::run(kubelet.clone(), stop.clone()),
             logs::run(kubelet.clone(), stop.clone()),
@@ -182,23 +181,14 @@ impl Built {
 /// Puts the parts together. Nothing is started but the informers that `context` shares.
 pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, Error> {
     let pods_dir = config.pods_dir();
-    let make = |path: &Path| {
-        std::fs::create_dir_all(path).map_err(|source| Error::Directory { path: path.to_owned(), source })
-    };
-    make(&pods_dir)?;
-    make(&config.log_dir)?;
+    make_directories(&[&pods_dir, &config.log_dir])?;
     let mut facts = crate::facts::read(&config.data_dir);
     let machine = machine(&config, &mut facts, &parts.sys);
     can_be(&config, &facts)?;
     let register = Register::default();
     let allocation = allocation(&config, &facts, machine, told(&register))?;
-    let slots = register.clone();
-    let changed = Arc::new(move |uid: &str| {
-        if let Some(slot) = slots.lock().get(uid) {
-            slot.inbox.put(|mail| mail.objects = true);
-        }
-    });
     let last_seen = Arc::new(LastSeen::open(&config.root().join("last-seen"))?);
+    let changed = objects_changed(&register);
     let objects = Arc::new(ObjectCache::new(context.client.clone(), last_seen.clone(), changed));
     let records = Records::new(config.root(), config.node.verification.clone());
     // Who was registered with the last kubelet registers again.
@@ -207,17 +197,8 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
     let of_volumes = VolumesConfig { root: config.root(), node_name: config.node_name.clone() };
     let (own, node_object) = watch::channel(None);
     let (live, now) = watch::channel(Arc::new(config.clone()));
-    let dra = dra::Parts {
-        client: context.client.clone(),
-        node_name: config.node_name.clone(),
-        standalone: config.standalone,
-        node: node_object.clone(),
-        root: config.root(),
-        patience: config.dra_patience,
-        changed: told(&register),
-    };
     let kubelet = Kubelet {
-        dra: Arc::new(Dra::open(dra)),
+        dra: Arc::new(Dra::open(dra_parts(context, &config, node_object.clone(), told(&register)))),
         allocation: Arc::new(allocation),
         own: node_object,
         logind: parts.logind,
@@ -229,7 +210,7 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         drivers,
         objects,
         last_seen,
-        puller: Puller::new(parts.runtime.clone(), Arc::new(records), &config.images),
+        puller: Puller::new(parts.runtime.clone(), Arc::new(records), &config.images, config.metrics.clone()),
         confinement: Confinement {
             root: config.root(),
             seccomp_default: config.node.seccomp_default.unwrap_or_else(crate::facts::seccomp),
@@ -251,10 +232,45 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         register,
         components: Arc::new(Components::new(&config)),
         live: now,
+        metrics: config.metrics.clone(),
         config,
     };
     let (kubelet, importer, stop) = (Arc::new(kubelet), parts.importer, context.stop.clone());
     Ok(Built { kubelet, importer, facts, own, live, stop })
+}
+
+fn make_directories(paths: &[&Path]) -> Result<(), Error> {
+    paths.iter().try_for_each(|path| {
+        std::fs::create_dir_all(path).map_err(|source| Error::Directory { path: (*path).to_owned(), source })
+    })
+}
+
+/// Has the worker of a pod look again at the objects that it uses.
+fn objects_changed(register: &Register) -> Arc<dyn Fn(&str) + Send + Sync> {
+    let register = register.clone();
+    Arc::new(move |uid| {
+        if let Some(slot) = register.lock().get(uid) {
+            slot.inbox.put(|mail| mail.objects = true);
+        }
+    })
+}
+
+fn dra_parts(
+    context: &Context,
+    config: &Config,
+    node: own_node::Own,
+    changed: Arc<dyn Fn(&str) + Send + Sync>,
+) -> dra::Parts {
+    dra::Parts {
+        client: context.client.clone(),
+        node_name: config.node_name.clone(),
+        standalone: config.standalone,
+        node,
+        root: config.root(),
+        patience: config.dra_patience,
+        changed,
+        metrics: config.metrics.clone(),
+    }
 }
 
 fn node_resources(kernel: &KernelSettings, facts: &crate::facts::Facts) -> NodeResources {
@@ -299,6 +315,7 @@ fn allocation(
         reserved_cpu_millis: reserved.cpu_millis,
         reserved_memory_bytes: reserved.memory_bytes.saturating_add(kept_free),
         tell,
+        metrics: config.metrics.clone(),
     })
 }
 
@@ -362,7 +379,7 @@ async fn bring_images(kubelet: &Kubelet, importer: Option<Arc<dyn ImageImporter>
     let present = loop {
         match runtime.image_status(&config.pause_image).await {
             Ok(image) => break image.is_some(),
-            Err(_) => tokio::time::sleep(RETRY).await,
+            Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
         }
     };
     if !present && let Some(archive) = pause::archive(&config.pause_image, std::env::consts::ARCH) {

@@ -4,7 +4,7 @@
 use crate::configuration::shutdown::ShutdownPeriod;
 use crate::kubelet::{Kubelet, Slot};
 use crate::logind::{Logind, LogindError};
-use crate::metrics::{Metric, happened};
+use crate::metrics::Metric;
 use crate::pod_facts::ending::{Eviction, is_over, own_grace};
 use coracle_api::error::chain;
 use coracle_client::events::reference;
@@ -20,10 +20,10 @@ const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.
 /// Why a pod is not let in.
 pub const REFUSED: (&str, &str) = ("NodeShutdown", "Pod was rejected as the node is shutting down.");
 /// Between looks whether all pods of a priority have ended.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Between attempts to follow logind: at first, upstream's, and at the most, where nobody answers.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_secs(60);
 
 /// Waits to be told until `stop`, where pods are given time at all.
@@ -57,7 +57,7 @@ async fn by_logind(kubelet: &Kubelet, periods: &[ShutdownPeriod], turn: &tokio::
         tracing::info!("there is no system bus: of the machine's end only SIGPWR tells");
         return;
     }
-    let (mut pause, mut said) = (RETRY, String::new());
+    let (mut pause, mut said) = (RETRY_INTERVAL, String::new());
     loop {
         let began = tokio::time::Instant::now();
         let Err(error) = follow_logind(kubelet, periods, turn).await;
@@ -67,7 +67,7 @@ async fn by_logind(kubelet: &Kubelet, periods: &[ShutdownPeriod], turn: &tokio::
             said = why;
         }
         if began.elapsed() > MAX_RETRY {
-            pause = RETRY;
+            pause = RETRY_INTERVAL;
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(MAX_RETRY);
@@ -107,7 +107,7 @@ fn note(kubelet: &Kubelet, text: &str) {
 async fn end_all(kubelet: &Kubelet, periods: &[ShutdownPeriod]) {
     tracing::warn!("the machine is shutting down, its pods end");
     kubelet.shutting_down.send_replace(true);
-    happened(Metric::ShutdownStart);
+    kubelet.metrics.happened(Metric::ShutdownStart);
     note(kubelet, "Shutdown manager detected shutdown event");
     let slots: Vec<Slot> =
         kubelet.register.lock().values().filter(|slot| !is_over(&slot.pod)).cloned().collect();
@@ -122,14 +122,14 @@ async fn end_all(kubelet: &Kubelet, periods: &[ShutdownPeriod]) {
             tracing::warn!(seconds = time.as_secs(), "pods have not ended in their time");
         }
     }
-    happened(Metric::ShutdownEnd);
+    kubelet.metrics.happened(Metric::ShutdownEnd);
     tracing::warn!("the pods have ended, as far as there was time");
 }
 
 async fn ended(kubelet: &Kubelet, uids: &[String]) {
     let runs = |uid: &String| kubelet.register.lock().get(uid).is_some_and(|slot| !is_over(&slot.pod));
     while uids.iter().any(runs) {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(LOOK_INTERVAL).await;
     }
 }
 

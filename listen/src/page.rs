@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 const REQUEST_LIMIT: usize = 4096;
 /// How long one connection may take, question and answer; probes ask at once. Without an end, silent connections would
 /// use up the process's file descriptors.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// After an accept that failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -30,7 +30,7 @@ where
 }
 
 /// Answers one HTTP request by its path with status, further headers (a line each) and a body of JSON. Whoever takes
-/// longer than [`PATIENCE`] gets none.
+/// longer than [`WAIT_TIMEOUT`] gets none.
 pub async fn respond(
     stream: TcpStream,
     say: impl FnOnce(&str) -> (&'static str, String, String) + Send + 'static,
@@ -47,7 +47,7 @@ pub async fn respond_as(
     stream: TcpStream,
     say: impl FnOnce(&str) -> (&'static str, &'static str, String, String) + Send,
 ) {
-    if tokio::time::timeout(PATIENCE, exchange(stream, say)).await.is_err() {
+    if tokio::time::timeout(WAIT_TIMEOUT, exchange(stream, say)).await.is_err() {
         tracing::debug!("a connection without a question was closed");
     }
 }
@@ -98,7 +98,7 @@ mod tests {
             TcpStream::connect(listener.local_addr().expect("its address")).await.expect("a connection");
         let (stream, _) = listener.accept().await.expect("a connection");
         tokio::spawn(respond(stream, |_| ("200 OK", String::new(), String::new())));
-        let read = tokio::time::timeout(PATIENCE * 2, silent.read(&mut [0])).await;
+        let read = tokio::time::timeout(WAIT_TIMEOUT * 2, silent.read(&mut [0])).await;
         assert_eq!(read.expect("closed before").expect("no error"), 0);
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A client that takes nothing for so long may be one that never will. It counts only when memory is short.
-const PATIENCE: Duration = Duration::from_secs(1);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What all connections share.
 pub(crate) trait Memory: Send + Sync {
@@ -102,7 +102,7 @@ impl Unsent {
     /// How much is held of which the client has taken nothing for a while.
     pub fn untaken(&self, now: Instant) -> usize {
         let state = self.state.lock();
-        if now - state.since >= PATIENCE { state.bytes } else { 0 }
+        if now - state.since >= WAIT_TIMEOUT { state.bytes } else { 0 }
     }
 }
 

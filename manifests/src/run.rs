@@ -17,9 +17,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How often the directory is looked at without word of a change: file systems of other machines give none.
-const LOOK: Duration = Duration::from_secs(60);
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 /// Changes this close together are one: many files are copied at once.
-const GATHER: Duration = Duration::from_millis(100);
+const GATHER_DEBOUNCE: Duration = Duration::from_millis(100);
 /// What is gone must have been gone for so long: programs replace files by deleting them first, or write them piece by
 /// piece.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -101,11 +101,11 @@ impl Work {
                 Err(error) => {
                     let directory = self.config.directory.display();
                     tracing::warn!(%error, %directory, "manifests cannot be read; what they made stays");
-                    LOOK
+                    LOOK_INTERVAL
                 }
             };
             let _ = tokio::time::timeout(pause, watch.changed()).await;
-            tokio::time::sleep(GATHER).await;
+            tokio::time::sleep(GATHER_DEBOUNCE).await;
         }
     }
 
@@ -123,7 +123,7 @@ impl Work {
             self.teller.forget(|file| manifests.contains_key(file)).await;
             self.told_of = Some(paths);
         }
-        let again = if well { LOOK } else { self.retry };
+        let again = if well { LOOK_INTERVAL } else { self.retry };
         self.retry = if well { FIRST_RETRY } else { (self.retry * 2).min(LAST_RETRY) };
         Ok(settling.map_or(again, |settling| again.min(settling)))
     }
@@ -166,7 +166,7 @@ impl Work {
                 _ => Instant::now(),
             };
             let waited = since.elapsed();
-            left = Some(SETTLED.saturating_sub(waited).max(GATHER));
+            left = Some(SETTLED.saturating_sub(waited).max(GATHER_DEBOUNCE));
             if waited >= SETTLED {
                 left = None;
                 for id in &gone {

@@ -114,6 +114,12 @@ pub struct Metrics<M> {
     families: PhantomData<fn() -> M>,
 }
 
+impl<M> std::fmt::Debug for Metrics<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
 impl<M: Families> Default for Metrics<M> {
     fn default() -> Self {
         let recorders = M::ALL.iter().map(|metric| Recorder::new(metric.description())).collect();

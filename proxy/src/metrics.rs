@@ -39,6 +39,7 @@ coracle_metrics::metric_families! { "kubeproxy_";
 #[derive(Clone)]
 pub struct Shown {
     pub metrics: Arc<Metrics>,
+    pub policies: Arc<crate::policy::metrics::Metrics>,
     pub mode: watch::Receiver<&'static str>,
     pub relays: Relays,
 }
@@ -50,7 +51,7 @@ impl Shown {
             "/metrics" => {
                 let mut text = Text::default();
                 self.metrics.render(&mut text);
-                crate::policy::metrics::render(&mut text);
+                self.policies.render(&mut text);
                 coracle_client::metrics::render(&mut text);
                 ("200 OK", CONTENT_TYPE, text.finish())
             }
@@ -91,7 +92,7 @@ mod tests {
         metrics.observe(Metric::SyncDuration, &["IPv4"], Duration::from_millis(3));
         metrics.set_all(Metric::RulesTotal, [(vec!["IPv4", "nat"], 7)]);
         let (_, mode) = watch::channel("iptables");
-        let shown = Shown { metrics, mode, relays: Relays::default() };
+        let shown = Shown { metrics, policies: Arc::default(), mode, relays: Relays::default() };
         let (status, _, page) = shown.page("/metrics");
         assert_eq!(status, "200 OK");
         assert!(

@@ -1,7 +1,8 @@
-//! TLS of connections that this process begins: whom a server must be to be believed. The bundle of a configuration, the
-//! machine's roots, or nobody in particular.
+//! Connections that this process begins: whom a server must be to be believed (the bundle of a configuration, the machine's
+//! roots, or nobody in particular), and the way to it ([`outbound`]).
 
 mod any_certificate;
+pub mod outbound;
 mod verifier;
 
 pub use any_certificate::{AnyCertificate, unverified};

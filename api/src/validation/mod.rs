@@ -12,9 +12,9 @@ pub use names::{
     wildcard_dns1123_subdomain,
 };
 pub use values::{
-    ONCE_VALID, c_identifier, cidr, cidr_warning, domain_prefixed_path, env_var_name, group_id,
-    http_header_name, in_range, ip, ip_warning, is_machine_address, percent, port_number,
-    relaxed_env_var_name, user_id,
+    ONCE_VALID, c_identifier, cidr, cidr_warning, domain_prefixed_path, domain_prefixed_path_parts,
+    env_var_name, group_id, http_header_name, in_range, ip, ip_warning, is_machine_address, percent,
+    port_number, relaxed_env_var_name, user_id,
 };
 
 /// Longest DNS label (RFC 1123), label value and name part of a qualified name.

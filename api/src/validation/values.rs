@@ -190,13 +190,18 @@ pub fn http_header_name(value: &str) -> Vec<String> {
 
 /// `example.com/some/path`
 pub fn domain_prefixed_path(value: &str) -> Vec<String> {
+    domain_prefixed_path_parts(value).into_iter().map(|(_, why)| why).collect()
+}
+
+/// As [`domain_prefixed_path`], each mistake with the part of the value that it is about.
+pub fn domain_prefixed_path_parts(value: &str) -> Vec<(&str, String)> {
     let (host, path) = match value.split_once('/') {
         Some((host, path)) if !host.is_empty() && !path.is_empty() => (host, path),
-        _ => return vec!["must be a domain-prefixed path (such as \"acme.io/foo\")".to_owned()],
+        _ => return vec![(value, "must be a domain-prefixed path (such as \"acme.io/foo\")".to_owned())],
     };
-    let mut errors = dns1123_subdomain(host);
+    let mut errors: Vec<_> = dns1123_subdomain(host).into_iter().map(|why| (host, why)).collect();
     if !path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b)) {
-        errors.push(regex_message("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[]));
+        errors.push((path, regex_message("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[])));
     }
     errors
 }

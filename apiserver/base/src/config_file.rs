@@ -19,7 +19,7 @@ use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
 /// Between looks at a file whose changes were not told, as upstream: a link's target is in another directory.
-const LOOK: Duration = Duration::from_secs(60);
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 /// Bytes for the events of one wake-up; one event takes at most 272 (inotify(7)).
 const EVENTS: usize = 4096;
 /// Far more than any such document has; what is larger is a mistake that must not fill the memory.
@@ -244,7 +244,7 @@ pub async fn follow(
         tokio::select! {
             () = stop.cancelled() => return,
             () = told.changed() => {}
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(LOOK_INTERVAL) => {}
         }
     }
 }

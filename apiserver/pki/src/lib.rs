@@ -58,7 +58,7 @@ const LEAF_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 const ADMIN_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often a running server looks whether something is due: the longest that an administrator's kubeconfig is of no
 /// use after the clock was set forward by a week. A look compares four numbers.
-const LOOK_EVERY: Duration = Duration::from_secs(15);
+const LOOK_INTERVAL: Duration = Duration::from_secs(15);
 /// How often it also asks the host for its names and addresses.
 const CHECK_EVERY: Duration = Duration::from_secs(24 * 3600);
 /// The authorities' files, without extension, and the names in their certificates.
@@ -376,7 +376,7 @@ impl Pki {
         renewed: impl Fn(&Self, &BTreeSet<Leaf>) + Send,
     ) {
         let mut checked = tokio::time::Instant::now();
-        while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+        while stop.run_until_cancelled(tokio::time::sleep(LOOK_INTERVAL)).await.is_some() {
             let mut changed = self.answer_request();
             if self.is_any_due() || checked.elapsed() >= CHECK_EVERY {
                 checked = tokio::time::Instant::now();

@@ -12,7 +12,8 @@ use super::{
     Change, Commit, Follower, KeyValue, Listing, Op, Packer, Range, Revision, Store, StoreError, Txn,
     Unreadable, Value,
 };
-use crate::encryption::{MARK, OpenError, Rules, metrics, path};
+use crate::encryption::metrics::Figures;
+use crate::encryption::{MARK, OpenError, Rules, path};
 use crate::etcd::form::from_etcd;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -35,6 +36,7 @@ struct Shared {
     /// What is being committed: encrypted values with what they were.
     in_flight: Mutex<HashMap<Bytes, Value>>,
     unreadable: RwLock<BTreeMap<Arc<str>, Arc<OpenError>>>,
+    figures: Figures,
 }
 
 impl Encrypting {
@@ -43,6 +45,7 @@ impl Encrypting {
             rules: watch::Sender::new(Arc::new(rules)),
             in_flight: Mutex::default(),
             unreadable: RwLock::default(),
+            figures: Figures::default(),
         };
         Arc::new(Self { inner, shared: Arc::new(shared), writing: tokio::sync::RwLock::default() })
     }
@@ -50,6 +53,11 @@ impl Encrypting {
     /// What is below: for those who look at values as they are stored.
     pub fn inner(&self) -> &Arc<dyn Store> {
         &self.inner
+    }
+
+    /// What was encrypted and decrypted, for a page of metrics.
+    pub fn figures(&self) -> &Figures {
+        &self.shared.figures
     }
 
     pub fn rules(&self) -> Arc<Rules> {
@@ -93,7 +101,7 @@ impl Shared {
         }
         let sealed = stored.value.peek();
         let opened = chain.open_waiting(&sealed, &path(&stored.key)).await;
-        metrics::opened(&stored.key, &sealed, opened.as_ref().err());
+        self.figures.opened(&stored.key, &sealed, opened.as_ref().err());
         opened.map(|opened| plain(opened.value))
     }
 
@@ -108,7 +116,7 @@ impl Shared {
             return Ok(plain.clone());
         }
         let opened = chain.open(&sealed, &path(key));
-        metrics::opened(key, &sealed, opened.as_ref().err());
+        self.figures.opened(key, &sealed, opened.as_ref().err());
         opened.map(|opened| plain(opened.value))
     }
 
@@ -168,7 +176,7 @@ impl Shared {
                 continue;
             }
             let done = chain.seal(value, &path(key));
-            metrics::sealed(key, done.as_ref());
+            self.figures.sealed(key, done.as_ref());
             let stored = done.map_err(|source| StoreError::Seal { key: key.clone(), source })?;
             // Of its own size, since the cache keeps it.
             let plain = Value::compact(value);

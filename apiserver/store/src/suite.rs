@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Long enough for any machine; a test that waits so long has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One test for every case, on stores that the expression makes: an `Arc<dyn Store>` and whatever must outlive it.
 #[macro_export]
@@ -63,7 +63,7 @@ async fn keys(store: &Shared, range: Range) -> Vec<String> {
 }
 
 async fn next(events: &mut UnboundedReceiver<Arc<Commit>>) -> Arc<Commit> {
-    tokio::time::timeout(PATIENCE, events.recv()).await.expect("an event in time").expect("an open watch")
+    tokio::time::timeout(WAIT_TIMEOUT, events.recv()).await.expect("an event in time").expect("an open watch")
 }
 
 pub async fn guards(store: Shared) {
@@ -352,7 +352,7 @@ pub async fn close(store: Shared) {
 }
 
 async fn next_or_end(events: &mut UnboundedReceiver<Arc<Commit>>) -> Option<Arc<Commit>> {
-    tokio::time::timeout(PATIENCE, events.recv()).await.expect("an end in time")
+    tokio::time::timeout(WAIT_TIMEOUT, events.recv()).await.expect("an end in time")
 }
 
 /// Many writers increment one counter under guards; every increment counts once and watchers see them in order.

@@ -6,18 +6,11 @@ use super::pool::{self, Received};
 use super::resolve::Endpoint;
 use axum::body::Body;
 use bytes::Bytes;
-use coracle_tls as tls;
+use coracle_tls::outbound::{self, Host};
 use http::header::{ACCEPT, HOST, USER_AGENT};
 use http::{Request, StatusCode, Uri};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use rustls_pki_types::ServerName;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_rustls::TlsConnector;
-
-const HTTPS: u16 = 443;
-const HTTP: u16 = 80;
 
 /// The body of a GET. `roots` are certificates in PEM, without them the machine's own count. Redirects are not followed:
 /// what is trusted is this URL.
@@ -84,24 +77,24 @@ async fn exchange(
     let failed = |source| CallError::Transport { url: url.to_owned(), source };
     let uri = request.uri().clone();
     let authority = uri.authority().ok_or_else(|| wrong("no host"))?;
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-    let secure = uri.scheme_str() == Some("https");
+    let Host { name: host, port, is_secure } = Host::of(&uri).ok_or_else(|| wrong("no host"))?;
     let value = authority.as_str().parse::<http::HeaderValue>().map_err(|_| wrong("no host"))?;
     request.headers_mut().insert(HOST, value);
     let agent = http::HeaderValue::from_static(concat!("coracle/", env!("CARGO_PKG_VERSION")));
     request.headers_mut().insert(USER_AGENT, agent);
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     *request.uri_mut() = path.parse::<Uri>().map_err(|e| wrong(&e.to_string()))?;
-    let port = uri.port_u16().unwrap_or(if secure { HTTPS } else { HTTP });
-    if !secure {
+    if !is_secure {
         let stream = pool::dial(&Endpoint { host, port }).await.map_err(failed)?;
         return spoken(stream, request, url, most).await;
     }
-    let name = ServerName::try_from(host.clone()).map_err(|e| wrong(&e.to_string()))?;
-    let config = tls::client_config(roots, &[b"http/1.1"]).map_err(|e| CallError::Roots(e.to_string()))?;
+    let name = outbound::server_name(&host).map_err(|e| wrong(&e.to_string()))?;
+    let config =
+        coracle_tls::client_config(roots, &[b"http/1.1"]).map_err(|e| CallError::Roots(e.to_string()))?;
     let stream = pool::dial(&Endpoint { host, port }).await.map_err(failed)?;
-    let stream = TlsConnector::from(config).connect(name, stream).await;
-    spoken(stream.map_err(|e| failed(TransportError::Tls(e)))?, request, url, most).await
+    let stream = outbound::encrypt(config, name, stream).await;
+    let stream = stream.map_err(|e| failed(TransportError::Tls(pool::io_error(e))))?;
+    spoken(stream, request, url, most).await
 }
 
 async fn spoken(
@@ -111,11 +104,7 @@ async fn spoken(
     most: usize,
 ) -> Result<Option<Received>, CallError> {
     let broken = |e| CallError::Transport { url: url.to_owned(), source: TransportError::Http(e) };
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    // Ends with the sender.
-    tokio::spawn(async move {
-        let _ = connection.await;
-    });
+    let (mut sender, _driver) = outbound::http1(stream).await.map_err(broken)?;
     let response = sender.send_request(request).await.map_err(broken)?;
     pool::receive(response, most).await.map_err(broken)
 }

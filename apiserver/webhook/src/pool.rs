@@ -5,6 +5,7 @@ use super::resolve::Endpoint;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use coracle_component_base::traces;
+use coracle_tls::outbound::{self, ConnectError, Driver};
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
@@ -19,9 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 /// Idle connections that are kept, and for how long: the numbers of upstream's transport.
 const IDLE_CONNECTIONS: usize = 25;
@@ -40,19 +38,11 @@ pub(super) struct Received {
 /// Finds out whom to connect to; only asked for a new connection.
 pub(super) type Endpoints<'a> = dyn Fn() -> Result<Vec<Endpoint>, TransportError> + Send + Sync + 'a;
 
-/// Ends the connection with its last user.
-struct Task(JoinHandle<()>);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// HTTP/1.1: one call at a time.
 struct Single {
     sender: http1::SendRequest<Body>,
-    _task: Task,
+    /// Ends with its last user.
+    _driver: Driver,
     idle_since: Instant,
 }
 
@@ -60,7 +50,7 @@ struct Single {
 #[derive(Clone)]
 struct Shared {
     sender: http2::SendRequest<Body>,
-    _task: Arc<Task>,
+    _driver: Arc<Driver>,
 }
 
 enum Connection {
@@ -140,26 +130,20 @@ impl Pool {
     }
 
     async fn secure(&self, stream: TcpStream) -> Result<Connection, TransportError> {
-        let connector = TlsConnector::from(self.tls.clone());
-        let stream = connector.connect(self.name.clone(), stream).await.map_err(TransportError::Tls)?;
-        let shares = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        let stream: TokioIo<TlsStream<TcpStream>> = TokioIo::new(stream);
-        if shares {
-            let (sender, connection) =
-                http2::handshake(TokioExecutor::new(), stream).await.map_err(TransportError::Http)?;
-            let task = tokio::spawn(async move {
-                // Whoever sends learns of it too.
-                let _ = connection.await;
-            });
-            let shared = Shared { sender, _task: Arc::new(Task(task)) };
+        let stream = outbound::encrypt(self.tls.clone(), self.name.clone(), stream).await;
+        let stream = stream.map_err(|error| TransportError::Tls(io_error(error)))?;
+        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                .await
+                .map_err(TransportError::Http)?;
+            // Whoever sends learns of its errors too.
+            let driver = Driver::new(async move { drop(connection.await) });
+            let shared = Shared { sender, _driver: Arc::new(driver) };
             *self.shared.lock() = Some(shared.clone());
             return Ok(Connection::Shared(shared));
         }
-        let (sender, connection) = http1::handshake(stream).await.map_err(TransportError::Http)?;
-        let task = tokio::spawn(async move {
-            let _ = connection.await;
-        });
-        Ok(Connection::Single(Single { sender, _task: Task(task), idle_since: Instant::now() }))
+        let (sender, driver) = outbound::http1(stream).await.map_err(TransportError::Http)?;
+        Ok(Connection::Single(Single { sender, _driver: driver, idle_since: Instant::now() }))
     }
 
     async fn by_single(
@@ -240,13 +224,18 @@ async fn sweep(idle: std::sync::Weak<Mutex<Vec<Single>>>) {
 
 pub(super) async fn dial(endpoint: &Endpoint) -> Result<TcpStream, TransportError> {
     let Endpoint { host, port } = endpoint;
-    let failed = |source| {
+    outbound::dial((host.as_str(), *port)).await.map_err(|error| {
         let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        TransportError::Dial { address, source }
-    };
-    let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
-    stream.set_nodelay(true).map_err(failed)?;
-    Ok(stream)
+        TransportError::Dial { address, source: io_error(error) }
+    })
+}
+
+/// What the system said, or would have said had it not been too slow.
+pub(super) fn io_error(error: ConnectError) -> io::Error {
+    match error {
+        ConnectError::Dial(source) | ConnectError::Tls(source) => source,
+        ConnectError::Timeout => io::ErrorKind::TimedOut.into(),
+    }
 }
 
 pub(super) async fn receive(

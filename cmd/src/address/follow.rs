@@ -13,7 +13,7 @@ use tokio::sync::watch::{Receiver, channel};
 use tokio_util::sync::CancellationToken;
 
 /// Between two looks. One costs about as much as a connection that is accepted.
-const LOOK: Duration = Duration::from_secs(2);
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a change has to last before it counts: programs that configure networks take addresses away, and give the same
 /// ones again.
 const SETTLED: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ pub async fn changed(choice: &Choice, present: NodeIps) -> NodeIps {
     let mut last = Last { present, interfaces: [None, None] };
     last.look(&Machine::now());
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(LOOK_INTERVAL).await;
         let machine = Machine::now();
         last.look(&machine);
         let seen = last.after(&machine, choice);

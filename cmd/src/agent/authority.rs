@@ -14,7 +14,7 @@ use serde_json::json;
 use std::time::Duration;
 
 /// Between attempts at what the server or the disk refused.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 pub struct Following<'a> {
     pub identity: &'a Identity,
@@ -33,7 +33,7 @@ impl Following<'_> {
                 if told && wanted.is_none() {
                     std::future::pending().await
                 } else {
-                    tokio::time::sleep(AGAIN).await
+                    tokio::time::sleep(RETRY_INTERVAL).await
                 }
             };
             tokio::select! {

@@ -11,6 +11,7 @@ use crate::supervise::Supervisor;
 use coracle_apiserver::pki::joined_kubelet_tls;
 use coracle_client::{Context, Informers};
 use coracle_proxy::AsNode;
+use coracle_proxy::policy::metrics::Metrics as PolicyMetrics;
 use rustls::pki_types::CertificateDer;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -25,6 +26,14 @@ struct Shared {
     kubelet: kube::Client,
     stop: CancellationToken,
     proxy: OnceCell<(kube::Client, Informers)>,
+    metrics: Figures,
+}
+
+/// What components count, over their restarts.
+#[derive(Default)]
+struct Figures {
+    kubelet: coracle_kubelet::metrics::Metrics,
+    policy: Arc<PolicyMetrics>,
 }
 
 impl Shared {
@@ -61,6 +70,7 @@ pub fn spawn_all(
         kubelet: identity.kubelet()?,
         stop: stop.clone(),
         proxy: OnceCell::new(),
+        metrics: Figures::default(),
     });
     if agent.runs(Component::Proxy) {
         let shared = shared.clone();
@@ -118,6 +128,7 @@ async fn kubelet(
     settings.cluster_dns = dns.into_iter().collect();
     agent.kubelet.apply(&mut settings);
     settings.components = components;
+    settings.metrics = shared.metrics.kubelet.clone();
     shown::log(&settings);
     let context = Context { client: shared.kubelet.clone(), informers, stop };
     let identity = shared.identity.clone();
@@ -143,7 +154,7 @@ async fn port(identity: &Identity) -> Result<node::Port, BoxError> {
 async fn proxy(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), BoxError> {
     let Some(context) = stop.run_until_cancelled(shared.context(stop.clone())).await else { return Ok(()) };
     let agent = &shared.agent;
-    let mut settings = site(agent, None, Vec::new()).proxy();
+    let mut settings = site(&shared, None, Vec::new()).proxy();
     settings.forget_policies |= !agent.runs(Component::Network);
     settings.as_node = AsNode(Some(shared.kubelet.clone()));
     Ok(coracle_proxy::run(context?, settings).await?)
@@ -165,7 +176,7 @@ async fn network(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), Box
     };
     let Some(ready) = stop.run_until_cancelled(ready).await else { return Ok(()) };
     let (context, cidr, addresses) = ready?;
-    let Some(config) = site(agent, Some(cidr), addresses).network() else {
+    let Some(config) = site(&shared, Some(cidr), addresses).network() else {
         stop.cancelled().await;
         return Ok(());
     };
@@ -197,7 +208,8 @@ async fn dns(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), BoxErro
     Ok(coracle_dns::run(context, settings, publication).await?)
 }
 
-fn site(agent: &Agent, cluster_cidr: Option<String>, addresses: Vec<IpAddr>) -> node::Site<'_> {
+fn site(shared: &Shared, cluster_cidr: Option<String>, addresses: Vec<IpAddr>) -> node::Site<'_> {
+    let agent = &shared.agent;
     node::Site {
         node_name: &agent.node_name,
         cluster_cidr,
@@ -206,6 +218,7 @@ fn site(agent: &Agent, cluster_cidr: Option<String>, addresses: Vec<IpAddr>) -> 
         addresses,
         cni_conf_dir: &agent.cni_conf_dir,
         data_dir: &agent.data_dir,
+        policy_metrics: shared.metrics.policy.clone(),
         create: true,
     }
 }

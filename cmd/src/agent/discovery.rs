@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 /// How long the signature of a token that was made a moment ago may take, and how often it is looked for.
 const SIGNED_WITHIN: Duration = Duration::from_secs(5);
-const AGAIN: Duration = Duration::from_millis(250);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The cluster's CA (PEM), which the holder of the token's secret vouches for; and its pin, if there are any, for it.
 pub async fn authority(server: &Uri, token: &Token, pins: &[Pin]) -> Result<String, String> {
@@ -22,7 +22,7 @@ pub async fn authority(server: &Uri, token: &Token, pins: &[Pin]) -> Result<Stri
     loop {
         let map = maps.get("cluster-info").await.map_err(|e| unavailable(server, &e))?;
         match verified(&map, token) {
-            Err(Unverified::NotSigned) if Instant::now() < until => tokio::time::sleep(AGAIN).await,
+            Err(Unverified::NotSigned) if Instant::now() < until => tokio::time::sleep(RETRY_INTERVAL).await,
             Err(why) => return Err(why.words(server, token)),
             Ok(info) => return pinned(kubeconfig::authority(kubeconfig::public_cluster(info)?)?, pins),
         }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 const CA: &str = "ca.crt";
 /// After what can only be the disk's fault.
-const AGAIN: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 pub struct Identity {
     agent: Agent,
@@ -171,7 +171,7 @@ impl Identity {
                 Ok(following) => return following.until_others().await,
                 Err(why) => tracing::warn!(why, "the cluster's authorities are not followed, trying again"),
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 

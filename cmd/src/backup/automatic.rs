@@ -25,9 +25,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Between attempts at one that failed: a line that is away for a moment costs no backup, and a full disk is not beaten.
-const AGAIN: Duration = Duration::from_secs(600);
+const RETRY_INTERVAL: Duration = Duration::from_secs(600);
 /// The longest sleep before the clock is looked at again: it may have been set.
-const LOOK: Duration = Duration::from_secs(600);
+const LOOK_INTERVAL: Duration = Duration::from_secs(600);
 
 /// What is shown of them.
 #[derive(Default)]
@@ -121,7 +121,7 @@ pub async fn run(sled: Arc<SledStore>, config: Arc<Config>, plan: Plan, told: To
                 figures.failures.fetch_add(1, Ordering::Relaxed);
                 told.event("Warning", "BackupFailed", why);
                 failed_before = true;
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }
     }
@@ -133,7 +133,7 @@ async fn until(time: Timestamp) {
         if left.is_zero() {
             return;
         }
-        tokio::time::sleep(left.min(LOOK)).await;
+        tokio::time::sleep(left.min(LOOK_INTERVAL)).await;
     }
 }
 

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// For a request without a body: connecting over a slow line, and a store that is busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// A line slower than this carries no backups; what is sent gets so much more time.
 const SLOWEST_BYTES_A_SECOND: u64 = 32 << 10;
 /// A page of a listing has a thousand keys, each of a kilobyte at most, and some words about it.
@@ -38,12 +38,12 @@ impl Bucket {
             .map_err(failed)?;
         let content = tokio::fs::File::open(file).await.map_err(failed)?;
         let body = Body::from_stream(tokio_util::io::ReaderStream::new(content));
-        let timeout = PATIENCE + Duration::from_secs(bytes / SLOWEST_BYTES_A_SECOND);
+        let timeout = WAIT_TIMEOUT + Duration::from_secs(bytes / SLOWEST_BYTES_A_SECOND);
         self.ask(Method::PUT, &named, &[], (&payload, bytes, body), timeout).await.map(drop)
     }
 
     pub async fn delete(&self, name: &str) -> Result<(), String> {
-        self.ask(Method::DELETE, name, &[], nothing(), PATIENCE).await.map(drop)
+        self.ask(Method::DELETE, name, &[], nothing(), WAIT_TIMEOUT).await.map(drop)
     }
 
     /// All that is there below the prefix.
@@ -52,7 +52,7 @@ impl Bucket {
         loop {
             let mut asked = vec![("list-type", "2"), ("prefix", self.prefix.as_str())];
             asked.extend(token.as_deref().map(|token| ("continuation-token", token)));
-            let body = self.ask(Method::GET, "", &asked, nothing(), PATIENCE).await?;
+            let body = self.ask(Method::GET, "", &asked, nothing(), WAIT_TIMEOUT).await?;
             let text = String::from_utf8_lossy(&body);
             all.extend(contents(&text, &self.prefix));
             token = element(&text, "NextContinuationToken")

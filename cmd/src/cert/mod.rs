@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 /// A running server looks every 15 seconds; one that is busy gets a little more.
 const RENEWED_WITHIN: Duration = Duration::from_secs(30);
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 pub async fn command(args: CertArgs) -> ExitCode {
     let done = match args.action {
@@ -67,7 +67,7 @@ async fn renew(data_dir: &Path) -> Result<(), String> {
             println!("renewed, and the administrator's kubeconfig with them");
             return Ok(());
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
     println!("no server answers here: the certificates are renewed soon after it starts");
     Ok(())

@@ -20,9 +20,9 @@ use std::time::Duration;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Between attempts at a certificate.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// The longest sleep before the clock is looked at again: it may have been set.
-const LOOK: Duration = Duration::from_secs(3600);
+const LOOK_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// The certificates of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +181,7 @@ impl Keeper {
                 Ok(own) => return Ok(own),
                 Err(why) => tracing::warn!(certificate = role.file(), why, "no certificate, trying again"),
             }
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -239,7 +239,7 @@ impl Keeper {
     fn pause(&self, now: Timestamp) -> Duration {
         let all = self.roles.iter().copied().filter_map(|role| load(&self.dir, role).ok().flatten());
         let left = all.filter_map(|own| Duration::try_from(own.due().duration_since(now)).ok()).min();
-        left.unwrap_or(LOOK).clamp(Duration::from_secs(60), LOOK)
+        left.unwrap_or(LOOK_INTERVAL).clamp(Duration::from_secs(60), LOOK_INTERVAL)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
 /// A runtime that answers at all answers within milliseconds.
-const PATIENCE: Duration = Duration::from_secs(3);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub fn look(machine: &Machine, endpoint: &str) -> Vec<Finding> {
     vec![
@@ -38,7 +38,7 @@ fn ask<T>(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     runtime.block_on(async {
         let client = CriClient::new(endpoint);
-        let answer = tokio::time::timeout(PATIENCE, question(&client)).await.ok()?;
+        let answer = tokio::time::timeout(WAIT_TIMEOUT, question(&client)).await.ok()?;
         Some(answer.map_err(|error| coracle_api::error::chain(&error)))
     })
 }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 const SETTLED: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether a burst is over: the second look after it finds that it is. A look takes microseconds.
-const LOOK: Duration = Duration::from_secs(10);
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// So much more than after it was handed back last is worth handing back again: what comes back is some hundred page
 /// faults, a millisecond together.
@@ -41,7 +41,7 @@ pub async fn hand_back(stop: CancellationToken) {
     let _single = single_pages(&program);
     release_all(&program);
     let (mut looks, mut worked) = (Looks::default(), worked());
-    while stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
+    while stop.run_until_cancelled(tokio::time::sleep(LOOK_INTERVAL)).await.is_some() {
         let now = self::worked();
         if looks.is_over(mapped_bytes(), now.saturating_sub(worked)) {
             release_all(&program);
@@ -66,8 +66,10 @@ struct Looks {
 impl Looks {
     /// Whether code is to be handed back: a burst mapped it and is over; `worked` is the CPU time since the last look.
     fn is_over(&mut self, mapped: u64, worked: Duration) -> bool {
-        let was_busy =
-            std::mem::replace(&mut self.busy, worked.as_millis() * 100 > LOOK.as_millis() * BUSY_PERCENT);
+        let was_busy = std::mem::replace(
+            &mut self.busy,
+            worked.as_millis() * 100 > LOOK_INTERVAL.as_millis() * BUSY_PERCENT,
+        );
         if self.busy {
             (self.waiting, self.patience) = (0, 0);
             return false;
@@ -187,7 +189,7 @@ mod tests {
         assert!(mapped_bytes() > 0 && worked() > Duration::ZERO);
         let stop = CancellationToken::new();
         let handing = tokio::spawn(hand_back(stop.clone()));
-        tokio::time::sleep(SETTLED + 3 * LOOK).await;
+        tokio::time::sleep(SETTLED + 3 * LOOK_INTERVAL).await;
         stop.cancel();
         handing.await.unwrap();
         assert_eq!(ranges("", Path::new("")).count(), 0);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The server writes as fast as its disk is read; who hears nothing for so long waits for a server that hangs.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The bytes of the server's answer.
 pub type Answer = FrameReader<UnixStream>;
@@ -40,8 +40,8 @@ pub fn knock(data_dir: &Path, request: Request) -> Result<Answer, KnockError> {
     let (_dir, short) = short_path(data_dir).map_err(failed)?;
     let mut stream = UnixStream::connect(short).map_err(failed)?;
     let asked = (|| {
-        stream.set_read_timeout(Some(SILENCE))?;
-        stream.set_write_timeout(Some(SILENCE))?;
+        stream.set_read_timeout(Some(SILENCE_TIMEOUT))?;
+        stream.set_write_timeout(Some(SILENCE_TIMEOUT))?;
         stream.write_all(request.word().as_bytes())?;
         stream.write_all(b"\n")?;
         stream.shutdown(Shutdown::Write)

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How often the files are looked at. The administrator's kubeconfig holds a certificate for days, whose other half begins
 /// when the server writes the next one.
-const LOOK: Duration = Duration::from_secs(60);
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs a part until SIGTERM or SIGINT, and anew whenever one of the `files` (kubeconfig, certificates) holds something
 /// else.
@@ -55,7 +55,7 @@ where
 async fn until_changed(files: Vec<PathBuf>, stop: CancellationToken) {
     let first = contents(&files).await;
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(LOOK_INTERVAL).await;
         let now = contents(&files).await;
         if now.iter().all(Option::is_some) && now != first {
             return stop.cancel();

@@ -11,9 +11,11 @@ use crate::{cluster, kubeconfig, node};
 use coracle_apiserver::health::Health;
 use coracle_client::{Context, Informers};
 use coracle_proxy::configuration::{Configuration, Given};
+use coracle_proxy::policy::metrics::Metrics as PolicyMetrics;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// Runs until SIGTERM or SIGINT (exit code 0). The packet rules stay, so that traffic goes on over a restart.
@@ -45,6 +47,7 @@ struct Settings {
     source: coracle_proxy::Source,
     network: bool,
     cni_conf_dir: PathBuf,
+    policy_metrics: Arc<PolicyMetrics>,
 }
 
 impl Settings {
@@ -75,6 +78,7 @@ impl Settings {
             source: args.config.map_or(coracle_proxy::Source::Map, coracle_proxy::Source::File),
             network: args.disable.is_empty(),
             cni_conf_dir: args.cni_conf_dir,
+            policy_metrics: Arc::default(),
         };
         if mistakes.is_empty() { Ok(settings) } else { Err(mistakes.join("\n")) }
     }
@@ -88,6 +92,7 @@ impl Settings {
             addresses,
             cni_conf_dir: &self.cni_conf_dir,
             data_dir: Path::new(crate::settings::DEFAULT_DATA_DIR),
+            policy_metrics: self.policy_metrics.clone(),
             create: false,
         }
     }

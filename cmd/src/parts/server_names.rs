@@ -2,28 +2,26 @@
 
 use coracle_api::certificate::{Holder, Name};
 use coracle_api::error::chain;
+use coracle_tls::outbound;
 use kube::client::ConfigExt;
-use rustls::pki_types::ServerName;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 /// For one connection and its handshake.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between attempts.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Its names and addresses; asks until it is answered.
 pub async fn of(config: &kube::Config) -> BTreeSet<String> {
     loop {
-        match tokio::time::timeout(PATIENCE, shown(config)).await {
+        match tokio::time::timeout(WAIT_TIMEOUT, shown(config)).await {
             Ok(Ok(names)) => return names,
             Ok(Err(why)) => tracing::warn!(why, "the API server's names cannot be read, trying again"),
             Err(_) => tracing::warn!("the API server's names cannot be read, trying again: no answer"),
         }
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 
@@ -34,12 +32,11 @@ async fn shown(config: &kube::Config) -> Result<BTreeSet<String>, String> {
         return Ok(names);
     }
     let tls = config.rustls_client_config().map_err(|e| chain(&e))?;
-    let stream = TcpStream::connect((host.as_str(), config.cluster_url.port_u16().unwrap_or(443))).await;
-    let wanted = config.tls_server_name.clone().unwrap_or(host);
-    let wanted = ServerName::try_from(wanted).map_err(|e| e.to_string())?;
-    let stream = stream.map_err(|e| e.to_string())?;
-    let connected = TlsConnector::from(Arc::new(tls)).connect(wanted, stream).await;
-    let connected = connected.map_err(|e| e.to_string())?;
+    let stream = outbound::dial((host.as_str(), config.cluster_url.port_u16().unwrap_or(443))).await;
+    let wanted = outbound::server_name(config.tls_server_name.as_deref().unwrap_or(&host));
+    let wanted = wanted.map_err(|e| e.to_string())?;
+    let connected = outbound::encrypt(Arc::new(tls), wanted, stream.map_err(|e| chain(&e))?).await;
+    let connected = connected.map_err(|e| chain(&e))?;
     let own = connected.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let holder = Holder::of_certificate(own.ok_or("it shows no certificate")?).map_err(|e| e.to_string())?;
     names.extend(holder.names.iter().filter_map(|name| match name {

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 /// Sandboxes that the runtime is asked to end at a time: each costs a plug-in's process and a lock on the packet rules.
 const TOGETHER: usize = 8;
 /// How long the runtime may take for one call before what it is about is forced; a healthy one needs about a second.
-const PATIENCE: Duration = Duration::from_secs(15);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long shims may take to end after their sandbox was removed, and the runtime to notice that they were killed.
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What taking pods away came to.
 #[derive(Debug, Default)]
@@ -66,8 +66,8 @@ async fn within<T>(
     method: &'static str,
     call: impl Future<Output = Result<T, RuntimeError>>,
 ) -> Result<T, RuntimeError> {
-    let late = RuntimeError::Timeout { method, limit: PATIENCE };
-    tokio::time::timeout(PATIENCE, call).await.unwrap_or(Err(late))
+    let late = RuntimeError::Timeout { method, limit: WAIT_TIMEOUT };
+    tokio::time::timeout(WAIT_TIMEOUT, call).await.unwrap_or(Err(late))
 }
 
 /// The shims that are left when they have had time to end, if `ending`.
@@ -78,7 +78,7 @@ async fn settled(shims: &LinuxShims, ending: bool) -> Vec<Shim> {
         if left.is_empty() || !ending || began.elapsed() > SETTLED_WITHIN {
             return left;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(LOOK_INTERVAL).await;
     }
 }
 
@@ -146,7 +146,7 @@ fn empty_cgroups(uids: &[String], outcome: &mut Outcome) {
         // The kernel needs a moment to let go of what was killed.
         let removed = loop {
             match processes::remove(root, uid) {
-                Err(_) if began.elapsed() < Duration::from_secs(2) => std::thread::sleep(LOOK),
+                Err(_) if began.elapsed() < Duration::from_secs(2) => std::thread::sleep(LOOK_INTERVAL),
                 other => break other,
             }
         };

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Here every API server, upstream's too, publishes whom it believes.
 const PUBLISHED: &str = "configmaps./kube-system/extension-apiserver-authentication";
 /// Between two looks.
-const AGAIN: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Returns when the store is of a cluster with this server's authority, or empty and this server joins nobody; until then it
 /// says what is wrong.
@@ -23,7 +23,7 @@ pub async fn wait(store: &Arc<dyn Store>, pki: &Pki, joins: bool) {
             Ok(()) => return,
             Err(why) => tracing::warn!(why, "this server does not take part, and looks again"),
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 

@@ -19,6 +19,7 @@ use coracle_client::{Context, Informers};
 use coracle_controllers::certificates::{KUBELET_SERVING, Reserved};
 use coracle_kubelet::simulate::{Family, SimulateConfig, run_simulated};
 use coracle_proxy::AsNode;
+use coracle_proxy::policy::metrics::Metrics as PolicyMetrics;
 use ipnet::IpNet;
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
@@ -42,6 +43,7 @@ struct Base {
     candidate: Option<String>,
     /// The node's, of now.
     addresses: Receiver<NodeIps>,
+    policy_metrics: Arc<PolicyMetrics>,
 }
 
 impl Base {
@@ -81,7 +83,7 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
         Informers::new(clients.privileged("system:coracle:informers"), control_plane.api.stop().clone());
     let candidate = config.backend.is_shared().then(identity);
     let addresses = control_plane.following.addresses.subscribe();
-    let base = Base { clients, informers, candidate, addresses };
+    let base = Base { clients, informers, candidate, addresses, policy_metrics: Arc::default() };
     coracle_apiserver::metrics::global().collect_as("clients", coracle_client::metrics::render);
     crate::cert::metrics::show(&config.data_dir, &config.kubeconfig);
     let drivers = coracle_storage::csi::Drivers::default();
@@ -351,7 +353,8 @@ fn runs_a_node(config: &Config) -> bool {
     config.runs(Component::Kubelet) || config.runs(Component::Proxy)
 }
 
-fn site(config: &Config, ips: NodeIps) -> node::Site<'_> {
+fn site<'a>(config: &'a Config, base: &Base) -> node::Site<'a> {
+    let ips = config.node_ips();
     node::Site {
         node_name: &config.node_name,
         cluster_cidr: Some(config.cluster_cidr.to_string()),
@@ -360,12 +363,13 @@ fn site(config: &Config, ips: NodeIps) -> node::Site<'_> {
         addresses: ips.all().collect(),
         cni_conf_dir: Path::new(node::CNI_CONF_DIR),
         data_dir: &config.data_dir,
+        policy_metrics: base.policy_metrics.clone(),
         create: false,
     }
 }
 
 fn proxy(supervisor: &mut Supervisor, base: Base, config: &Config) {
-    let mut settings = site(config, config.node_ips()).proxy();
+    let mut settings = site(config, &base).proxy();
     settings.forget_policies |= !config.runs(Component::Network);
     settings.as_node = AsNode(Some(base.clients.node(&config.node_name)));
     supervisor.spawn("proxy", move |stop| {
@@ -379,7 +383,7 @@ fn proxy(supervisor: &mut Supervisor, base: Base, config: &Config) {
 }
 
 fn network(supervisor: &mut Supervisor, base: Base, config: &Config) {
-    let Some(settings) = site(config, config.node_ips()).network() else { return };
+    let Some(settings) = site(config, &base).network() else { return };
     supervisor.spawn("network", move |stop| {
         let (base, settings) = (base.clone(), settings.clone());
         follow::at_each(base.addresses.clone(), stop, move |ips, stop| {

@@ -95,10 +95,7 @@ async fn open_pki(config: &Config) -> Result<Arc<Pki>, StartError> {
 impl ControlPlane {
     /// Returns when `/readyz` answers ok.
     pub async fn start(config: &Config, stop: CancellationToken) -> Result<Self, StartError> {
-        let address = SocketAddr::new(config.bind_address, config.https_port);
-        let listener = TcpListener::bind(address).await;
-        let listener = listener.map_err(|e| StartError::new(&format!("listen on {address}"), e))?;
-        let port = listener.local_addr().map_err(|e| StartError::new("listen", e))?.port();
+        let (listener, port) = listen(config).await?;
         let (store, pki) = tokio::join!(open_store(config), open_pki(config));
         let ((store, sled), pki) = (store?, pki?);
         let (encrypting, source) = config.encryption.open(&config.data_dir.join("pki"), store).await?;
@@ -114,12 +111,7 @@ impl ControlPlane {
         let edge = EdgeOptions { address: SocketAddr::new(config.node_ip, port).to_string(), ..edge };
         let authenticator = authenticator(&pki, &tokens, &resources.cache, config).await?;
         let api = assemble(&pki, authenticator.clone(), store.clone(), resources, config, edge)?;
-        let host = if config.bind_address.is_unspecified() {
-            IpAddr::from([127, 0, 0, 1])
-        } else {
-            config.bind_address
-        };
-        let url = format!("https://{}", SocketAddr::new(host, port));
+        let url = own_url(config, port);
         bootstrap::apply(api.registry(), &first_objects(config, &pki, port))
             .await
             .map_err(|e| StartError::new("make the cluster's first objects", e))?;
@@ -130,12 +122,10 @@ impl ControlPlane {
         let tellers = tellers(&api, config, sled.as_ref().map(|sled| sled.incidents()));
         let followed = config.access.configure(&authenticator, own_stop.clone());
         let followed = followed.map_err(|e| StartError::new("authentication", std::io::Error::other(e)))?;
-        let flow_control = api.maintain_flow_control();
         let tls = pki.server_tls().map_err(|e| StartError::new("certificates", e))?;
-        let serving = api.clone();
-        let until = own_stop.clone();
+        let (serving, until) = (api.clone(), own_stop.clone());
         let mut tasks = vec![tokio::spawn(async move { serving.serve(listener, Some(tls), until).await })];
-        tasks.push(flow_control);
+        tasks.extend(upkeep(&api));
         let config_of = Arc::new(config.clone());
         let following = Arc::new(Following {
             pki: pki.clone(),
@@ -145,39 +135,21 @@ impl ControlPlane {
             port,
             addresses: watch::Sender::new(config.node_ips()),
         });
-        let rotation = Rotation {
-            pki: pki.clone(),
-            api: api.clone(),
-            config: config_of.clone(),
-            port,
-            url: url.clone(),
-            addresses: following.addresses.subscribe(),
-        };
+        let rotation = rotation(&following, url.clone());
         tasks.extend(sled.clone().and_then(|sled| backups(sled, &api, &config_of)));
         tasks.extend(sled.and_then(|sled| door(sled, config_of, rotation, own_stop.clone())));
         tasks.extend(tellers);
-        tasks.push(api.maintain_aggregation());
-        tasks.push(api.maintain_definitions());
-        tasks.push(api.maintain_policies());
-        tasks.extend(api.track_legacy_tokens());
         tasks.extend(followed);
-        tasks.extend(api.follow_revocations());
-        tasks.extend(api.check_node_addresses());
         tasks.push(reload::maintain(encrypting, source, api.health().clone(), own_stop.clone()));
         tasks.push(renew(pki.clone(), url.clone(), config, stop.clone()));
-        let client = Clients::new(api.clone()).privileged("system:coracle:certificates");
-        let admin = revoked::watch(client, pki.clone(), url.clone(), config.kubeconfig.clone());
+        let clients = Clients::new(api.clone());
         if config.runs(Component::Kubelet) {
-            let client = Clients::new(api.clone()).privileged("system:coracle:role");
-            let labelled = role::keep(client, config.node_name.clone());
-            let until = stop.clone();
-            tasks.push(tokio::spawn(async move {
-                until.run_until_cancelled(labelled).await;
-            }));
+            let labelled = role::keep(clients.privileged("system:coracle:role"), config.node_name.clone());
+            tasks.push(tokio::spawn(discard(stop.clone().run_until_cancelled_owned(labelled))));
         }
-        tasks.push(tokio::spawn(async move {
-            stop.run_until_cancelled(admin).await;
-        }));
+        let client = clients.privileged("system:coracle:certificates");
+        let admin = revoked::watch(client, pki.clone(), url.clone(), config.kubeconfig.clone());
+        tasks.push(tokio::spawn(discard(stop.run_until_cancelled_owned(admin))));
         tracing::info!(%url, kubeconfig = %config.kubeconfig.display(), "the API is ready");
         Ok(Self { api, pki, tokens, following, store, stop: own_stop, tasks })
     }
@@ -216,6 +188,49 @@ impl ControlPlane {
             tracing::error!(error = &error as &dyn std::error::Error, "the store was not closed cleanly");
         }
     }
+}
+
+/// The port of the API, which may be any free one.
+async fn listen(config: &Config) -> Result<(TcpListener, u16), StartError> {
+    let address = SocketAddr::new(config.bind_address, config.https_port);
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.map_err(|e| StartError::new(&format!("listen on {address}"), e))?;
+    let port = listener.local_addr().map_err(|e| StartError::new("listen", e))?.port();
+    Ok((listener, port))
+}
+
+/// Where this machine's own clients find the API.
+fn own_url(config: &Config, port: u16) -> String {
+    let host = match config.bind_address {
+        any if any.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
+        address => address,
+    };
+    format!("https://{}", SocketAddr::new(host, port))
+}
+
+fn rotation(following: &Following, url: String) -> Rotation {
+    Rotation {
+        pki: following.pki.clone(),
+        api: following.api.clone(),
+        config: following.config.clone(),
+        port: following.port,
+        url,
+        addresses: following.addresses.subscribe(),
+    }
+}
+
+/// What the API server does by itself while it serves.
+fn upkeep(api: &ApiServer) -> Vec<JoinHandle<()>> {
+    let mut tasks = vec![
+        api.maintain_flow_control(),
+        api.maintain_aggregation(),
+        api.maintain_definitions(),
+        api.maintain_policies(),
+    ];
+    tasks.extend(api.track_legacy_tokens());
+    tasks.extend(api.follow_revocations());
+    tasks.extend(api.check_node_addresses());
+    tasks
 }
 
 /// Who tell of what happens to configuration files and to the store, by events on this machine's Node.

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// A command that takes or gives nothing for so long has gone, or hangs.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Commands at a time. Each has a thread and reads the whole store.
 const AT_ONCE: usize = 4;
 /// Longer than any request's word.
@@ -78,8 +78,8 @@ impl Inside {
 
     fn answer(&self, stream: Stream) -> io::Result<()> {
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(SILENCE))?;
-        stream.set_write_timeout(Some(SILENCE))?;
+        stream.set_read_timeout(Some(SILENCE_TIMEOUT))?;
+        stream.set_write_timeout(Some(SILENCE_TIMEOUT))?;
         let mut input = BufReader::new(stream.try_clone()?);
         let mut word = String::new();
         (&mut input).take(LONGEST_WORD).read_line(&mut word)?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// A condition that could not be written is tried again: at the start the Node may not have its kubelet yet.
-const AGAIN: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// Events that wait until they can be written; what happened before them is in the log only.
 const WAITING: usize = 64;
 
@@ -23,7 +23,7 @@ pub async fn tell(mut incidents: Incidents, client: kube::Client, node: String) 
     loop {
         let again = async {
             match condition {
-                Some(_) => tokio::time::sleep(AGAIN).await,
+                Some(_) => tokio::time::sleep(RETRY_INTERVAL).await,
                 None => std::future::pending().await,
             }
         };

@@ -2,7 +2,7 @@
 //! until it does not answer and another one does.
 //!
 //! ```text
-//! asked ---- a call fails, or no answer within PATIENCE ----> is asked again, and all others beside it
+//! asked ---- a call fails, or no answer within WAIT_TIMEOUT ----> is asked again, and all others beside it
 //!   ^                                                             |
 //!   |  it answers, or nobody does                                 v  another answers first
 //!   +--------------------------------------------------- that one is asked from now on
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 /// How often the one that is asked is looked at, where there are others; and how long its answer may take. Together, and with
 /// the pause of whoever watches, less than five seconds: pauses and partitions send no reset.
 const LOOK_EVERY: Duration = Duration::from_millis(1500);
-const PATIENCE: Duration = Duration::from_millis(1500);
+const WAIT_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Nobody answered a moment ago: calls that fail meanwhile do not ask everybody again.
 const SETTLED_FOR: Duration = Duration::from_secs(1);
 /// In the data directory: the addresses that were learnt, one a line.
@@ -217,7 +217,7 @@ impl Clients {
             Err(_) => return false,
         };
         let Ok(client) = self.of(server) else { return false };
-        match tokio::time::timeout(PATIENCE, client.send(request)).await {
+        match tokio::time::timeout(WAIT_TIMEOUT, client.send(request)).await {
             Ok(Ok(answer)) => !answer.status().is_server_error(),
             Ok(Err(error)) => {
                 tracing::debug!(%server, why = chain(&error), "a server does not answer");

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How often a cluster that is not up yet is asked again: there is nothing to watch before it answers.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Between two looks of `--watch`.
 const WATCH: Duration = Duration::from_secs(2);
 /// Nobody answers, or not to us.
@@ -35,7 +35,7 @@ pub async fn command(args: StatusArgs) -> ExitCode {
         if args.wait.is_none() || ready || Instant::now() >= until {
             return ended(&args, found);
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 

@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 /// How often the file is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// Two components may look at once.
 static FILE: Mutex<()> = Mutex::new(());
 
@@ -23,7 +23,7 @@ pub async fn around<R: Future>(name: &'static str, run: R) -> R::Output {
             if let Some(fault) = take(Path::new(&file), name) {
                 return fault;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(LOOK_INTERVAL).await;
         }
     });
     let mut run = pin!(run);

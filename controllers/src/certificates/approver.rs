@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a request for a serving certificate waits for its node's addresses, and how often it is looked at meanwhile.
 const ADDRESSES_COME: SignedDuration = SignedDuration::from_secs(60);
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 struct Approver {
     client: kube::Client,
@@ -88,7 +88,7 @@ impl Reconciler for Approver {
 fn not_yet(csr: &CertificateSigningRequest) -> Next {
     let created = csr.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     if Timestamp::now().duration_since(created) < ADDRESSES_COME {
-        Next::After(LOOK_AGAIN)
+        Next::After(LOOK_INTERVAL)
     } else {
         Next::Done
     }

@@ -19,11 +19,11 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Changes of the served resources are gathered this long: a chart creates many CustomResourceDefinitions at once.
-const SETTLE: Duration = Duration::from_secs(1);
-const RETRY: Duration = Duration::from_secs(5);
+const SETTLE_DEBOUNCE: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Changes of objects are gathered this long. Who collects garbage can wait; to wake up for each of some thousand writes a
 /// second would cost as much as a part of the write itself. Far fewer come in that time than a watcher may be behind.
-const GATHER: Duration = Duration::from_millis(10);
+const GATHER_DEBOUNCE: Duration = Duration::from_millis(10);
 
 /// What the watches share.
 pub struct Monitors {
@@ -96,11 +96,11 @@ impl Monitors {
                     if stop.run_until_cancelled(self.changed.notified()).await.is_none() {
                         break;
                     }
-                    let _ = stop.run_until_cancelled(tokio::time::sleep(SETTLE)).await;
+                    let _ = stop.run_until_cancelled(tokio::time::sleep(SETTLE_DEBOUNCE)).await;
                 }
                 Err(error) => {
                     tracing::warn!(%error, "discovery failed, trying again");
-                    let _ = stop.run_until_cancelled(tokio::time::sleep(RETRY)).await;
+                    let _ = stop.run_until_cancelled(tokio::time::sleep(RETRY_INTERVAL)).await;
                 }
             }
         }
@@ -165,7 +165,7 @@ impl Monitors {
             let change = match changes.now() {
                 Some(change) => change,
                 None => {
-                    tokio::time::sleep(GATHER).await;
+                    tokio::time::sleep(GATHER_DEBOUNCE).await;
                     changes.next().await
                 }
             };

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 const CONTROLLER: &str = "namespace-controller";
 const FINALIZER: &str = "kubernetes";
 /// How often a namespace is looked at whose content waits for finalizers; nothing tells of their end but looking.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 struct Namespaces {
     client: kube::Client,
@@ -82,7 +82,7 @@ impl Reconciler for Namespaces {
             return Ok(Next::Done);
         };
         if self.waits(&namespace) {
-            return Ok(Next::After(LOOK_AGAIN));
+            return Ok(Next::After(LOOK_INTERVAL));
         }
         let findings = self.empty(&key.name).await;
         self.told.lock().insert(key.name.clone(), Instant::now());
@@ -95,7 +95,7 @@ impl Reconciler for Namespaces {
         // Upstream looks again after half of the pods' grace period.
         let wait = u64::try_from(findings.grace_seconds / 2 + 1).unwrap_or(1);
         let pods_only = findings.grace_seconds > 0;
-        Ok(Next::After(if pods_only { Duration::from_secs(wait) } else { LOOK_AGAIN }))
+        Ok(Next::After(if pods_only { Duration::from_secs(wait) } else { LOOK_INTERVAL }))
     }
 }
 
@@ -103,7 +103,7 @@ impl Namespaces {
     /// Whether pods that were told to go a moment ago are still there: one more that went changes nothing.
     fn waits(&self, namespace: &Namespace) -> bool {
         let name = namespace.name_any();
-        let lately = self.told.lock().get(&name).is_some_and(|at| at.elapsed() < LOOK_AGAIN);
+        let lately = self.told.lock().get(&name).is_some_and(|at| at.elapsed() < LOOK_INTERVAL);
         lately && self.pods.iter_in(&name).next().is_some()
     }
 

@@ -24,7 +24,7 @@ const GRACE: Duration = Duration::from_secs(50);
 /// The same for a node whose kubelet has not spoken yet; upstream's --node-startup-grace-period.
 const STARTUP_GRACE: Duration = Duration::from_secs(60);
 /// How often a node is looked at that is down: whether its pods may go depends on the others.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 const LEASES: &str = "kube-node-lease";
 
 /// A sign of life, and when it was first seen by our own clock: clocks of other machines are not trusted.
@@ -110,7 +110,7 @@ impl Reconciler for Health {
             self.mark_pods(&key.name).await?;
         }
         Ok(match plan::down(&node) {
-            Some(_) => Next::After(LOOK_AGAIN),
+            Some(_) => Next::After(LOOK_INTERVAL),
             None => Next::After(left),
         })
     }

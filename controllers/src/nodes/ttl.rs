@@ -33,7 +33,7 @@ fn step(mut now: usize, nodes: usize) -> usize {
 }
 
 /// How long the number of nodes must stand: a cluster that comes up would write to its first nodes again and again.
-const SETTLE: Duration = Duration::from_secs(3);
+const SETTLE_DEBOUNCE: Duration = Duration::from_secs(3);
 
 struct Size {
     names: HashSet<String>,
@@ -99,7 +99,7 @@ impl Reconciler for Ttl {
             let size = self.size.lock();
             (size.step, size.changed)
         };
-        let left = SETTLE.saturating_sub(changed.elapsed());
+        let left = SETTLE_DEBOUNCE.saturating_sub(changed.elapsed());
         if !left.is_zero() {
             return Ok(Next::After(left));
         }

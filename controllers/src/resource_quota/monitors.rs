@@ -17,10 +17,10 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Changes of a namespace are gathered this long before it is counted.
-const SETTLE: Duration = Duration::from_millis(200);
+const SETTLE_DEBOUNCE: Duration = Duration::from_millis(200);
 
 /// Before a resource that nobody serves, or a failed discovery, is looked for again.
-const RETRY: Duration = Duration::from_secs(30);
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 type Name = (String, String);
 
@@ -102,7 +102,7 @@ impl Monitors {
                     }
                 }
             }
-            let pause = if std::mem::take(&mut lacking) { RETRY } else { Duration::MAX };
+            let pause = if std::mem::take(&mut lacking) { RETRY_INTERVAL } else { Duration::MAX };
             let next = async {
                 let _ = tokio::time::timeout(pause, self.changed.notified()).await;
             };
@@ -140,7 +140,7 @@ impl Monitors {
         let quotas = if namespace.is_empty() { self.quotas.list() } else { self.quotas.list_in(namespace) };
         for quota in quotas.iter().filter(|quota| measured(quota).contains(name)) {
             let key = ObjectKey::new(quota.namespace().unwrap_or_default(), quota.name_any());
-            self.queue.add_after(key, SETTLE);
+            self.queue.add_after(key, SETTLE_DEBOUNCE);
         }
     }
 }

@@ -25,7 +25,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt;
 
 /// Long enough for a busy machine; a test that waits this long has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Requests by who sent them and how: `deployment-controller PUT`. Events count apart: `deployment-controller event`.
 pub type Requests = Arc<Mutex<BTreeMap<String, usize>>>;
@@ -215,7 +215,7 @@ where
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    match tokio::time::timeout(PATIENCE, asking).await {
+    match tokio::time::timeout(WAIT_TIMEOUT, asking).await {
         Ok(answer) => answer,
         Err(_) => panic!("never: {what}; at last: {}", state().await),
     }

@@ -10,7 +10,7 @@ pub use state::StateFileError;
 use crate::blocking;
 use crate::checkpoint::CheckpointError;
 use crate::devices::{Allocated, Devices, Tell};
-use crate::metrics::{self, Metric};
+use crate::metrics::{Metric, Metrics};
 use crate::placement::cpus::{CpuError, Cpus};
 use crate::placement::hints::{Hint, Hints};
 use crate::placement::machine::Machine;
@@ -94,6 +94,7 @@ pub struct Parts<'a> {
     /// For the system, and to keep from eviction, in bytes.
     pub reserved_memory_bytes: u64,
     pub tell: Tell,
+    pub metrics: Metrics,
 }
 
 #[derive(Default)]
@@ -111,6 +112,7 @@ pub struct Allocation {
     held: Mutex<Held>,
     pub devices: Arc<Devices>,
     files: (File, File),
+    metrics: Metrics,
 }
 
 /// What a container is given of CPUs, memory and devices.
@@ -129,7 +131,8 @@ impl Allocation {
     /// # Errors
     /// If the machine does not allow the settings, or what was kept does not fit to them.
     pub fn open(parts: Parts<'_>) -> Result<Self, AllocationError> {
-        let Parts { root, settings, machine, reserved_cpu_millis, reserved_memory_bytes, tell } = parts;
+        let Parts { root, settings, machine, reserved_cpu_millis, reserved_memory_bytes, tell, metrics } =
+            parts;
         let machine = Arc::new(machine);
         check(&settings, &machine, reserved_memory_bytes)?;
         let cpu_policy = if settings.cpus.is_some() { "static" } else { "none" };
@@ -140,13 +143,14 @@ impl Allocation {
             memory: memory(&settings, &machine, &files.1)?,
         };
         let this = Self {
-            devices: Arc::new(Devices::open(root, tell)?),
+            devices: Arc::new(Devices::open(root, tell, metrics.clone())?),
             settings,
             machine,
             turn: tokio::sync::Mutex::default(),
             writing: tokio::sync::Mutex::default(),
             held: Mutex::new(held),
             files,
+            metrics,
         };
         for (file, text) in this.texts() {
             file.write(&text).map_err(|source| AllocationError::Write { path: file.path.clone(), source })?;
@@ -196,7 +200,7 @@ impl Allocation {
         if !wants.iter().any(matters) {
             // Who wants nothing that is placed is at home everywhere, and counts all the same.
             if by_topology && !runs {
-                metrics::add(Metric::TopologyRequests, &[]);
+                self.metrics.add(Metric::TopologyRequests, &[]);
             }
             return Ok(false);
         }
@@ -210,8 +214,8 @@ impl Allocation {
         let new = !self.has(uid);
         let placed = self.place_all(pod, &wants, runs).await;
         if by_topology {
-            metrics::add(Metric::TopologyRequests, &[]);
-            metrics::took_millis(Metric::TopologyAdmission, &[], began.elapsed());
+            self.metrics.add(Metric::TopologyRequests, &[]);
+            self.metrics.took_millis(Metric::TopologyAdmission, &[], began.elapsed());
         }
         if placed.is_err() && new {
             self.forget(uid);
@@ -276,7 +280,7 @@ impl Allocation {
             [Some(devices), cpus, memory].into_iter().flatten().collect()
         };
         self.settings.topology.decide(&self.machine, &hints).ok_or_else(|| {
-            metrics::add(Metric::TopologyErrors, &[]);
+            self.metrics.add(Metric::TopologyErrors, &[]);
             Rejection::disagreement()
         })
     }
@@ -285,16 +289,16 @@ impl Allocation {
         let mut held = self.held.lock();
         let passing_cpus = Self::passing_cpus(&held, &want.pod, passing);
         if let Some(cpus) = held.cpus.as_mut().filter(|_| want.cpus > 0) {
-            metrics::add(Metric::CpuPinningRequests, &[]);
+            self.metrics.add(Metric::CpuPinningRequests, &[]);
             cpus.take(want, hint, &passing_cpus).map_err(|error| {
-                metrics::add(Metric::CpuPinningErrors, &[]);
+                self.metrics.add(Metric::CpuPinningErrors, &[]);
                 Rejection::of_cpus(&error)
             })?;
         }
         if let Some(memory) = held.memory.as_mut().filter(|_| !want.memory.is_empty()) {
-            metrics::add(Metric::MemoryPinningRequests, &[]);
+            self.metrics.add(Metric::MemoryPinningRequests, &[]);
             memory.take(want, hint, passing).map_err(|error| {
-                metrics::add(Metric::MemoryPinningErrors, &[]);
+                self.metrics.add(Metric::MemoryPinningErrors, &[]);
                 Rejection::unexpected(error)
             })?;
         }
@@ -389,12 +393,12 @@ impl Allocation {
     fn show(&self) {
         let held = self.held.lock();
         let Some(cpus) = &held.cpus else { return };
-        metrics::set(Metric::CpuSharedPool, &[], cpus.shared().len() * 1000);
+        self.metrics.set(Metric::CpuSharedPool, &[], cpus.shared().len() * 1000);
         let by_node = cpus.given_by_node();
-        metrics::set(Metric::CpuExclusive, &[], by_node.values().sum());
+        self.metrics.set(Metric::CpuExclusive, &[], by_node.values().sum());
         by_node
             .into_iter()
-            .for_each(|(node, count)| metrics::set(Metric::CpuPerNode, &[&node.to_string()], count));
+            .for_each(|(node, count)| self.metrics.set(Metric::CpuPerNode, &[&node.to_string()], count));
     }
 }
 

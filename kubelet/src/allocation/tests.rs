@@ -26,6 +26,7 @@ fn open(root: &Path, settings: Settings, machine: Machine) -> Result<Allocation,
         reserved_cpu_millis: 500,
         reserved_memory_bytes: 1 << 30,
         tell,
+        metrics: crate::metrics::Metrics::default(),
     })
 }
 

@@ -13,8 +13,8 @@ use std::time::Duration;
 pub(crate) const NAME: &str = "kubelet-config";
 const KEY: &str = "kubelet";
 /// How long the start waits for the cluster's answer. Then what it said last is in force, and what it says is followed.
-const PATIENCE: Duration = Duration::from_secs(5);
-const RETRY: Duration = Duration::from_millis(500);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Refusals that are believed: rights may come a moment after the API server itself.
 const REFUSALS: u32 = 4;
 
@@ -22,7 +22,7 @@ const REFUSALS: u32 = 4;
 /// it, leaves them as they are.
 pub async fn configured(client: &kube::Client, local: Config) -> Config {
     let kept = kept_at(&local);
-    let text = match tokio::time::timeout(PATIENCE, ask(client)).await {
+    let text = match tokio::time::timeout(WAIT_TIMEOUT, ask(client)).await {
         Ok(Answer::Forbidden) => return local,
         Ok(Answer::Text(text)) => {
             keep(&kept, &text).await;
@@ -60,7 +60,7 @@ async fn ask(client: &kube::Client) -> Answer {
             tracing::info!("the cluster does not let nodes read the ConfigMap {NAMESPACE}/{NAME}");
             return Answer::Forbidden;
         }
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 

@@ -14,6 +14,7 @@ pub use super::settings::{NodeConfiguration, NodeSettings};
 pub use super::shutdown::{ShutdownPeriod, ShutdownSettings};
 pub use super::static_pods::StaticPods;
 pub use crate::cri::CgroupDriver;
+use crate::metrics::Metrics;
 use crate::placement::settings::Settings as PlacementSettings;
 use coracle_client::events::Pace;
 use coracle_storage::csi::Drivers;
@@ -81,6 +82,8 @@ pub struct Config {
     pub runtime_patience: Duration,
     /// Where the CSI drivers are noted that offer themselves, for others of the process to see.
     pub drivers: Drivers,
+    /// Where the kubelet counts what it does; another kubelet with a clone of these settings goes on counting there.
+    pub metrics: Metrics,
     /// How long a DRA driver may stay away before its ResourceSlices are removed; upstream's. Less, and a driver that is
     /// replaced loses them; more, and pods are sent here for devices that nobody prepares.
     pub dra_patience: Duration,
@@ -154,6 +157,7 @@ impl Config {
             max_restart_period: crate::pod_facts::backoff::MAX,
             runtime_patience: Duration::from_secs(30),
             drivers: Drivers::default(),
+            metrics: Metrics::default(),
             dra_patience: Duration::from_secs(30),
             streaming_connection_idle_timeout: STREAMING_CONNECTION_IDLE_TIMEOUT,
             standalone: false,

@@ -2,7 +2,7 @@
 
 use super::{Result, Runtime, RuntimeError, api};
 use crate::cri::CgroupDriver;
-use crate::metrics::{Metric, add, took};
+use crate::metrics::{Metric, Metrics};
 use api::image_service_client::ImageServiceClient;
 use api::runtime_service_client::RuntimeServiceClient;
 use async_trait::async_trait;
@@ -17,7 +17,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 /// For calls that only read or start something, where nobody chooses; upstream's.
 const CALL: Duration = Duration::from_secs(120);
 /// Connecting to a local socket either works at once or not at all.
-const CONNECT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The largest answer taken, in bytes; upstream's limit for a list of everything.
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
@@ -29,28 +29,36 @@ pub struct CriClient {
     limit: Duration,
     runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
+    metrics: Metrics,
 }
 
 impl CriClient {
-    /// `endpoint` is `unix:///path` or a path. Nothing is connected yet; must be called inside the tokio runtime.
+    /// For somebody who is no kubelet, and counts nothing. `endpoint` is `unix:///path` or a path. Nothing is connected yet; must be called inside the tokio runtime.
     pub fn new(endpoint: &str) -> Self {
-        Self::with(endpoint, channel(endpoint), None, CALL)
+        Self::with(endpoint, channel(endpoint), None, (CALL, Metrics::default()))
     }
 
     /// As the settings have it.
     pub fn of(config: &crate::Config) -> Self {
         let images = config.image_endpoint.as_deref().map(channel);
         let endpoint = &config.runtime_endpoint;
-        Self::with(endpoint, channel(endpoint), images, config.runtime_request_timeout)
+        Self::with(
+            endpoint,
+            channel(endpoint),
+            images,
+            (config.runtime_request_timeout, config.metrics.clone()),
+        )
     }
 
-    fn with(endpoint: &str, runtime: Channel, images: Option<Channel>, limit: Duration) -> Self {
+    fn with(endpoint: &str, runtime: Channel, images: Option<Channel>, calls: (Duration, Metrics)) -> Self {
+        let (limit, metrics) = calls;
         let images = images.unwrap_or_else(|| runtime.clone());
         Self {
             endpoint: endpoint.to_owned(),
             limit,
             runtime: RuntimeServiceClient::new(runtime).max_decoding_message_size(MAX_MESSAGE),
             images: ImageServiceClient::new(images).max_decoding_message_size(MAX_MESSAGE),
+            metrics,
         }
     }
 
@@ -80,10 +88,10 @@ impl CriClient {
             Err(_) => Err(RuntimeError::Timeout { method, limit }),
         };
         let operation = operation(method);
-        add(Metric::RuntimeCalls, &[operation]);
-        took(Metric::RuntimeDuration, &[operation], began.elapsed());
+        self.metrics.add(Metric::RuntimeCalls, &[operation]);
+        self.metrics.took(Metric::RuntimeDuration, &[operation], began.elapsed());
         if answer.is_err() {
-            add(Metric::RuntimeErrors, &[operation]);
+            self.metrics.add(Metric::RuntimeErrors, &[operation]);
         }
         answer
     }
@@ -133,7 +141,7 @@ fn channel(endpoint: &str) -> Channel {
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     });
     Endpoint::from_static("http://runtime.invalid")
-        .connect_timeout(CONNECT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .connect_with_connector_lazy(connector)
 }
 

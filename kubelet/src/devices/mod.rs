@@ -14,7 +14,7 @@ pub use book::{Allocated, DeviceError};
 
 use crate::checkpoint::CheckpointError;
 use crate::grpc;
-use crate::metrics::{Metric, took};
+use crate::metrics::{Metric, Metrics};
 use crate::placement::Want;
 use crate::placement::hints::{Hint, Hints};
 use book::{Book, Choice, Plugin, completed};
@@ -47,6 +47,7 @@ pub struct Devices {
     tell: Tell,
     began: Instant,
     stop: CancellationToken,
+    metrics: Metrics,
 }
 
 impl Devices {
@@ -54,7 +55,7 @@ impl Devices {
     ///
     /// # Errors
     /// If the checkpoint is damaged: then nobody knows who has what.
-    pub fn open(root: &Path, tell: Tell) -> Result<Self, CheckpointError> {
+    pub fn open(root: &Path, tell: Tell, metrics: Metrics) -> Result<Self, CheckpointError> {
         let dir = root.join("device-plugins");
         Ok(Self {
             book: Mutex::new(checkpoint::load(&dir)?),
@@ -64,6 +65,7 @@ impl Devices {
             tell,
             began: Instant::now(),
             stop: CancellationToken::new(),
+            metrics,
         })
     }
 
@@ -151,7 +153,7 @@ impl Devices {
                 (choice, plugin.ok_or_else(|| DeviceError::Unregistered(name.clone()))?)
             };
             let devices = chosen(&plugin, &choice).await;
-            let answer = ask(&name, &plugin, &devices).await?;
+            let answer = ask(&name, &plugin, &devices, &self.metrics).await?;
             self.book.lock().give(want, &name, devices, answer);
         }
         Ok(())
@@ -258,12 +260,13 @@ async fn ask(
     name: &str,
     plugin: &Plugin,
     devices: &BTreeSet<String>,
+    metrics: &Metrics,
 ) -> Result<api::ContainerAllocateResponse, DeviceError> {
     let began = Instant::now();
     let request = api::ContainerAllocateRequest { device_ids: devices.iter().cloned().collect() };
     let request = api::AllocateRequest { container_requests: vec![request] };
     let answer = plugin.client.call::<_, api::AllocateResponse>(api::ALLOCATE, request).await;
-    took(Metric::DeviceAllocation, &[name], began.elapsed());
+    metrics.took(Metric::DeviceAllocation, &[name], began.elapsed());
     let failed = |why: String| DeviceError::Plugin { resource: name.to_owned(), why };
     let answer = answer.map_err(|error| failed(error.to_string()))?;
     answer.container_responses.into_iter().next().ok_or_else(|| DeviceError::NoAnswer(name.to_owned()))

@@ -4,7 +4,7 @@ use super::book::Plugin;
 use super::messages::{self as api, Empty, RegisterRequest};
 use super::{CALL_TIMEOUT, Devices};
 use crate::grpc::{self, Service, decode, unknown};
-use crate::metrics::{self, Metric};
+use crate::metrics::Metric;
 use async_trait::async_trait;
 use bytes::Bytes;
 use coracle_api::validation::is_extended_resource;
@@ -85,7 +85,7 @@ impl Devices {
             resource.plugin = Some(Plugin { client: client.clone(), options, life });
             life
         };
-        metrics::add(Metric::PluginRegistrations, &[name]);
+        self.metrics.add(Metric::PluginRegistrations, &[name]);
         tracing::info!(resource = name, socket = %client.socket().display(), "device plugin registered");
         let follow = self.clone().follow(name.to_owned(), client.socket().to_owned(), life);
         tokio::spawn(self.stop.clone().run_until_cancelled_owned(follow));

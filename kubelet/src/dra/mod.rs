@@ -19,6 +19,7 @@ pub use error::DraError;
 pub use references::has_any;
 
 use crate::blocking;
+use crate::metrics::Metrics;
 use coracle_client::ObjectKey;
 use drivers::Drivers;
 use health::Health;
@@ -33,7 +34,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// First and longest pause before slices that could not be removed are tried again; upstream's.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_secs(300);
 
 type Claims = BTreeMap<ObjectKey, ClaimState>;
@@ -51,6 +52,7 @@ pub struct Parts {
     pub patience: Duration,
     /// Told the UIDs of pods of whose devices something else is known.
     pub changed: Arc<dyn Fn(&str) + Send + Sync>,
+    pub metrics: Metrics,
 }
 
 pub struct Dra {
@@ -69,12 +71,13 @@ pub struct Dra {
     drivers: Mutex<Drivers>,
     health: Mutex<Health>,
     stop: CancellationToken,
+    metrics: Metrics,
 }
 
 impl Dra {
     /// A checkpoint that cannot be read is set aside: nothing is known to be prepared then, and drivers prepare anew.
     pub fn open(parts: Parts) -> Self {
-        let Parts { client, node_name, standalone, node, root, patience, changed } = parts;
+        let Parts { client, node_name, standalone, node, root, patience, changed, metrics } = parts;
         let file = root.join("dra_manager_state");
         let known = state::load(&file).unwrap_or_else(|error| {
             set_aside(&file, &error);
@@ -95,6 +98,7 @@ impl Dra {
             drivers: Mutex::default(),
             health: Mutex::default(),
             stop: CancellationToken::new(),
+            metrics,
         }
     }
 
@@ -119,7 +123,7 @@ impl Dra {
         let query =
             form_urlencoded::Serializer::new(String::new()).append_pair("fieldSelector", &selector).finish();
         let path = format!("/apis/resource.k8s.io/v1/resourceslices?{query}");
-        let mut pause = RETRY;
+        let mut pause = RETRY_INTERVAL;
         loop {
             let request = http::Request::delete(&path).body(Vec::new());
             let Ok(request) = request else { return };

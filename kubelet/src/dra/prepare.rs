@@ -7,7 +7,7 @@ use super::object;
 use super::references::{Reference, references};
 use super::state::{ClaimState, Device, DriverState, Nothing};
 use super::{Dra, key};
-use crate::metrics::{Metric, took};
+use crate::metrics::Metric;
 use coracle_client::ObjectKey;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl Dra {
     pub async fn prepare(&self, pod: &Pod) -> Result<(), DraError> {
         let began = Instant::now();
         let prepared = self.try_prepare(pod).await;
-        took(Metric::Dra, &["PrepareResources", failed(&prepared)], began.elapsed());
+        self.metrics.took(Metric::Dra, &["PrepareResources", failed(&prepared)], began.elapsed());
         prepared
     }
 
@@ -152,7 +152,7 @@ impl Dra {
         }
         let began = Instant::now();
         let unprepared = self.try_unprepare(uid).await;
-        took(Metric::Dra, &["UnprepareResources", failed(&unprepared)], began.elapsed());
+        self.metrics.took(Metric::Dra, &["UnprepareResources", failed(&unprepared)], began.elapsed());
         unprepared
     }
 

@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 /// Between looks; upstream looks as often. Volumes were counted within the last minute, and only pods with such limits
 /// cost anything.
-const LOOK: Duration = Duration::from_secs(10);
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Looks until `stop`.
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
-    while stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
+    while stop.run_until_cancelled(tokio::time::sleep(LOOK_INTERVAL)).await.is_some() {
         let slots: Vec<Slot> =
             kubelet.register.lock().values().filter(|slot| counts(slot)).cloned().collect();
         if slots.is_empty() {

@@ -11,7 +11,7 @@ mod usage;
 use crate::configuration::eviction::{HARD_GRACE, Rule};
 use crate::image_upkeep;
 use crate::kubelet::{Kubelet, Slot};
-use crate::metrics::{self, Metric};
+use crate::metrics::Metric;
 use crate::pod_facts::critical::is_critical;
 use crate::pod_facts::ending::{Eviction, is_over, own_grace};
 use crate::signal::{Observations, Pressure, Signal};
@@ -29,7 +29,7 @@ const GONE_WITHIN: Duration = Duration::from_secs(30);
 /// milliseconds. What is there later keeps its image until the next look.
 const DISCARDED_WITHIN: Duration = Duration::from_secs(10);
 /// Between looks whether it is.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two evictions; upstream's monitoring period.
 const PERIOD: Duration = Duration::from_secs(10);
 
@@ -88,7 +88,7 @@ async fn discard_finished(kubelet: &Kubelet) {
     finished().iter().for_each(|slot| slot.inbox.put(|mail| mail.discard = true));
     let gone = async {
         while !finished().is_empty() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(LOOK_INTERVAL).await;
         }
     };
     if tokio::time::timeout(DISCARDED_WITHIN, gone).await.is_err() {
@@ -115,14 +115,14 @@ async fn evict(kubelet: &Kubelet, victim: &Candidate, rule: Rule, message: Strin
     let pod = &victim.slot.pod;
     tracing::warn!(pod = pod.metadata.name, %message, "pod evicted");
     kubelet.recorder.warning(pod.as_ref(), Eviction::EVICTED, message.clone());
-    metrics::add(Metric::Evictions, &[rule.signal.name()]);
+    kubelet.metrics.add(Metric::Evictions, &[rule.signal.name()]);
     let grace = grace(pod, rule, kubelet.config.eviction.max_pod_grace);
     let reason = Eviction::EVICTED;
     victim.slot.inbox.evict(Eviction { reason, message, grace: Some(grace), disrupts: true });
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let gone = async {
         while kubelet.register.lock().get(&uid).is_some_and(|slot| !is_over(&slot.pod)) {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(LOOK_INTERVAL).await;
         }
     };
     if tokio::time::timeout(GONE_WITHIN, gone).await.is_err() {

@@ -4,7 +4,7 @@ use super::credentials::Used;
 use super::records::Records;
 use crate::configuration::images::ImageSettings;
 use crate::cri::{Runtime, RuntimeError, api};
-use crate::metrics::{self, Metric};
+use crate::metrics::{Metric, Metrics};
 use crate::pod_facts::backoff::Backoff;
 use coracle_client::pace::{Pace, Paced};
 use k8s_openapi::api::core::v1::Container;
@@ -66,14 +66,20 @@ pub struct Puller {
     places: Arc<Semaphore>,
     pace: Option<Arc<Mutex<Paced>>>,
     records: Arc<Records>,
+    metrics: Metrics,
 }
 
 impl Puller {
-    pub fn new(runtime: Arc<dyn Runtime>, records: Arc<Records>, settings: &ImageSettings) -> Self {
+    pub fn new(
+        runtime: Arc<dyn Runtime>,
+        records: Arc<Records>,
+        settings: &ImageSettings,
+        metrics: Metrics,
+    ) -> Self {
         let places = settings.parallel_pulls.unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS);
         let pace = Pace { per_second: settings.pulls_per_second, burst: settings.pull_burst };
         let pace = (pace.per_second > 0).then(|| Arc::new(Mutex::new(Paced::new(pace))));
-        Self { runtime, places: Arc::new(Semaphore::new(places)), pace, records }
+        Self { runtime, places: Arc::new(Semaphore::new(places)), pace, records, metrics }
     }
 
     /// A place among those that pull at once, and a turn. `None` never: nobody closes the places.
@@ -148,7 +154,7 @@ impl Puller {
         let took = (started.elapsed(), asked.elapsed());
         let image = self.find(&reference).await?;
         let image = image.ok_or_else(|| failed(format!("image {reference} vanished after its pull")))?;
-        metrics::took(Metric::ImagePull, &[of_size(image.size)], took.0);
+        self.metrics.took(Metric::ImagePull, &[of_size(image.size)], took.0);
         if let Err(error) = self.records.pulled(name, &image.id, used.as_ref()) {
             tracing::warn!(image = name, %error, "who pulled the image is not noted, the next pod has to pull it again");
         }

@@ -18,6 +18,7 @@ use crate::images::gc::Images;
 use crate::images::pull::Puller;
 use crate::last_seen::LastSeen;
 use crate::logind;
+use crate::metrics::Metrics;
 use crate::objects::ObjectCache;
 use crate::observer::Observer;
 use crate::own_node::Own;
@@ -110,6 +111,7 @@ pub struct Kubelet {
     pub shutting_down: watch::Sender<bool>,
     /// Whether the kernel confines by AppArmor.
     pub apparmor: bool,
+    pub metrics: Metrics,
 }
 
 impl Kubelet {

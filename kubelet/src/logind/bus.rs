@@ -11,7 +11,7 @@ use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
 /// How long an answer may take: who is asked may have to be started first, for which the bus gives 25 s.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest line before messages begin; the specification's.
 const LINE: usize = 16 * 1024;
 
@@ -86,7 +86,7 @@ impl Bus {
             signals: VecDeque::new(),
             serial: 0,
         };
-        let greeting = tokio::time::timeout(ANSWER, bus.greet());
+        let greeting = tokio::time::timeout(ANSWER_TIMEOUT, bus.greet());
         greeting.await.map_err(|_| BusError::Late("the greeting"))??;
         bus.call(BUS, BUS.name, "Hello", &[]).await?;
         Ok(bus)
@@ -152,7 +152,7 @@ impl Bus {
         member: &'static str,
         args: &[Arg<'_>],
     ) -> Result<Received, BusError> {
-        let asked = tokio::time::timeout(ANSWER, self.ask(object, interface, member, args));
+        let asked = tokio::time::timeout(ANSWER_TIMEOUT, self.ask(object, interface, member, args));
         asked.await.map_err(|_| BusError::Late(member))?
     }
 

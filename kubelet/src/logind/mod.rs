@@ -22,7 +22,7 @@ const DROP_IN: &str = "99-kubelet.conf";
 const SIGHUP: i32 = 1;
 /// How long logind may take to read its configuration anew, and between looks whether it has.
 const RELOAD: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, thiserror::Error)]
 pub enum LogindError {
@@ -117,7 +117,7 @@ impl Logind {
             if Instant::now() >= late {
                 return Err(LogindError::Short { there, needed });
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(LOOK_INTERVAL).await;
         }
     }
 

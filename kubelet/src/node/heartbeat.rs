@@ -30,9 +30,9 @@ const SHUTTING_DOWN: &str = "node is shutting down";
 /// While it is not, so that the node is Ready soon after the runtime is.
 const LOOK_WHEN_DOWN: Duration = Duration::from_secs(1);
 /// How long a renewal may take; several must fit into the 40 s after which a node counts as lost.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after the API server did not answer.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 struct Heart {
     kubelet: Arc<Kubelet>,
@@ -161,7 +161,7 @@ impl Heart {
                 Err(error) => {
                     let node = &self.kubelet.config.node_name;
                     tracing::warn!(node, %error, "node not registered, trying again");
-                    tokio::time::sleep(RETRY).await;
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                 }
             }
         };
@@ -175,7 +175,7 @@ impl Heart {
                 Ok(()) => break,
                 Err(error) => tracing::warn!(%error, "node status not written, trying again"),
             }
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
         own_node::note(&self.own, self.node.clone());
     }
@@ -211,7 +211,7 @@ impl Heart {
             pause = self.pause();
             if let Err(error) = self.write_if_due(&new).await {
                 tracing::warn!(%error, "node status not written, trying again");
-                pause = RETRY;
+                pause = RETRY_INTERVAL;
             }
         }
     }
@@ -247,7 +247,7 @@ impl Heart {
         let api: Api<Node> = Api::all(self.kubelet.client.clone());
         let name = &self.kubelet.config.node_name;
         let parameters = PatchParams::default();
-        let answer = tokio::time::timeout(ANSWER, api.patch_status(name, &parameters, &patch)).await;
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, api.patch_status(name, &parameters, &patch)).await;
         let Ok(answer) = answer else {
             // The next beat tries again; what may run short is looked at meanwhile.
             tracing::warn!("node status not written in time");
@@ -299,15 +299,15 @@ async fn renew_for_ever(client: kube::Client, config: Config, own: Own, first: N
         tokio::time::sleep(pause).await;
         let node = own.borrow().as_deref().unwrap_or(&first).uid().unwrap_or_default();
         // A connection whose other end is gone without a word answers nothing at all.
-        pause = match tokio::time::timeout(ANSWER, renew(&api, &config, node)).await {
+        pause = match tokio::time::timeout(ANSWER_TIMEOUT, renew(&api, &config, node)).await {
             Ok(Ok(())) => config.registration.lease / 4,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "node lease not renewed, trying again");
-                RETRY
+                RETRY_INTERVAL
             }
             Err(_) => {
                 tracing::warn!("node lease not renewed in time, trying again");
-                RETRY
+                RETRY_INTERVAL
             }
         };
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long one look may take. A runtime that hangs takes longer for ever; the rest of the node's status does not wait.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Tells a runtime that is down from one that is started anew or busy: only after some time without an answer it is. As
 /// upstream's, so that an update of the runtime takes no pod out of service.
@@ -82,8 +82,8 @@ impl RuntimeWatch {
 }
 
 async fn within<T>(method: &'static str, call: impl Future<Output = cri::Result<T>>) -> cri::Result<T> {
-    let late = |_| Err(RuntimeError::Timeout { method, limit: ANSWER });
-    tokio::time::timeout(ANSWER, call).await.unwrap_or_else(late)
+    let late = |_| Err(RuntimeError::Timeout { method, limit: ANSWER_TIMEOUT });
+    tokio::time::timeout(ANSWER_TIMEOUT, call).await.unwrap_or_else(late)
 }
 
 #[cfg(test)]

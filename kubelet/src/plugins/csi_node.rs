@@ -17,7 +17,7 @@ const NODE_IDS: &str = "csi.volume.kubernetes.io/nodeid";
 const MIGRATED: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 const MIGRATED_PLUGINS: &str = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder,kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume";
 /// Pause after the API server did not answer.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Writers that come in between; each time the object is read anew.
 const ATTEMPTS: usize = 5;
 
@@ -32,7 +32,7 @@ pub(super) async fn wait_until_there(kubelet: &Kubelet) {
             Ok(_) => return,
             Err(error) => tracing::warn!(%error, "the CSINode is not there yet, trying again"),
         }
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 

@@ -26,7 +26,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Between looks at the directory, for what no event tells: directories below it, and file systems without events.
-const LOOK: Duration = Duration::from_secs(10);
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Registers plugins and looks after their volumes until `stop`.
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
@@ -66,7 +66,7 @@ async fn follow(kubelet: Arc<Kubelet>) {
     let mut registrar = Registrar::new(kinds(&kubelet), dir);
     loop {
         registrar.look().await;
-        let pause = registrar.pause().min(LOOK);
+        let pause = registrar.pause().min(LOOK_INTERVAL);
         tokio::select! {
             () = watch.changed() => {}
             () = registrar.finish_one() => {}

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a plugin may take to say what it is. It does no work for that; upstream gives it one second.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RegisterError {
@@ -31,7 +31,7 @@ pub(super) struct Registered {
 
 /// Asks the plugin behind the socket what it is, takes it on, and tells it so, or why not.
 pub(super) async fn register(kinds: &[Arc<dyn Kind>], socket: &Path) -> Result<Registered, RegisterError> {
-    let client = PluginClient::new(socket, ANSWER);
+    let client = PluginClient::new(socket, ANSWER_TIMEOUT);
     let info: PluginInfo =
         client.call(REGISTRATION_GET_INFO, Empty {}).await.map_err(RegisterError::Registration)?;
     let taken = take_on(kinds, socket, info).await;
@@ -61,7 +61,7 @@ async fn take_on(
     // What is called is what is remembered, however it was written.
     let named = Path::new(&info.endpoint);
     let endpoint = if info.endpoint.is_empty() { socket } else { named };
-    let endpoint = PluginClient::new(endpoint, ANSWER).socket().to_owned();
+    let endpoint = PluginClient::new(endpoint, ANSWER_TIMEOUT).socket().to_owned();
     let offer = Offer { name: info.name, endpoint, versions: info.supported_versions };
     kind.take_on(&offer).await?;
     Ok(Registered { offer, kind: kind.clone() })

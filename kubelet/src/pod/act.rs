@@ -10,7 +10,7 @@ use super::worker::Worker;
 use crate::container::{dns, hosts, sandbox};
 use crate::cri::api;
 use crate::log_links;
-use crate::metrics::{self, Metric};
+use crate::metrics::Metric;
 use crate::probe::{Action, Outcome, Target};
 use coracle_storage::beneath;
 use coracle_storage::volumes::{SetUp, VolumeError};
@@ -129,7 +129,7 @@ impl Worker {
                 .await;
         for one in timed {
             let status = if one.failed { "fail-unknown" } else { "success" };
-            metrics::took(
+            self.kubelet.metrics.took(
                 Metric::VolumeOperations,
                 &["false", "volume_mount", status, &one.plugin],
                 one.time,
@@ -221,11 +221,11 @@ impl Worker {
             return;
         }
         self.stop_old_sandboxes().await;
-        metrics::add(Metric::StartedPods, &[]);
+        self.kubelet.metrics.add(Metric::StartedPods, &[]);
         let began = Instant::now();
         let own_cpus = self.kubelet.allocation.has_cpus(&self.uid);
         let limited = self.kubelet.cgroups.set(self.kubelet.runtime.as_ref(), &self.pod, own_cpus).await;
-        metrics::took(Metric::Cgroup, &["create"], began.elapsed());
+        self.kubelet.metrics.took(Metric::Cgroup, &["create"], began.elapsed());
         let config = match limited {
             Ok(()) => self.sandbox_config(attempt),
             Err(error) => Err(format!("cannot limit the pod: {}", coracle_api::error::chain(&error))),
@@ -241,7 +241,7 @@ impl Worker {
                 self.warn_unless(kept);
             }
             Err(message) => {
-                metrics::add(Metric::StartedPodsErrors, &[]);
+                self.kubelet.metrics.add(Metric::StartedPodsErrors, &[]);
                 let text = format!("Failed to create pod sandbox: {message}");
                 self.event(None, "Warning", "FailedCreatePodSandBox", text);
                 self.volume_failures = self.volume_failures.saturating_add(1);
@@ -295,7 +295,7 @@ impl Worker {
             self.memory.restarts.next(name, Instant::now());
         }
         let container_type = containers::container_type(kind);
-        metrics::add(Metric::StartedContainers, &[container_type]);
+        self.kubelet.metrics.add(Metric::StartedContainers, &[container_type]);
         match self.create_and_start(kind, &spec, attempt).await {
             Ok(id) => {
                 self.memory.waiting.remove(name);
@@ -307,7 +307,7 @@ impl Worker {
             }
             Err(failure) => {
                 let code = failure.waiting.reason.clone();
-                metrics::add(Metric::StartedContainersErrors, &[&code, container_type]);
+                self.kubelet.metrics.add(Metric::StartedContainersErrors, &[&code, container_type]);
                 self.memory.retry_at.insert(name.to_owned(), Instant::now() + failure.retry_after);
                 self.memory.waiting.insert(name.to_owned(), failure.waiting);
             }

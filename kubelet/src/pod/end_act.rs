@@ -9,7 +9,7 @@ use crate::cgroup::processes;
 use crate::container::sandbox;
 use crate::cri::{Calls, Result, RuntimeError};
 use crate::kubelet::Kubelet;
-use crate::metrics::{Metric, took};
+use crate::metrics::Metric;
 use crate::pod_facts::labels::is_static;
 use crate::probe::{Action, Outcome};
 use coracle_storage::beneath;
@@ -148,7 +148,7 @@ impl Worker {
         self.observed.containers.iter().for_each(|seen| self.unlink_log(&seen.name, &seen.id));
         let began = Instant::now();
         let removed = processes::remove(&self.kubelet.cgroup_root, &self.uid);
-        took(Metric::Cgroup, &["destroy"], began.elapsed());
+        self.kubelet.metrics.took(Metric::Cgroup, &["destroy"], began.elapsed());
         Ok(removed?)
     }
 

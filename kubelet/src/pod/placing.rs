@@ -8,7 +8,7 @@ use crate::container::resources::NodeResources;
 use crate::container::swap;
 use crate::cri::api;
 use crate::kubelet::room::Pending;
-use crate::metrics::{self, Metric};
+use crate::metrics::Metric;
 use crate::placement::CpuSet;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::HashMap;
@@ -66,7 +66,7 @@ impl Worker {
             }
             Err(rejection) => {
                 self.event(None, "Warning", rejection.reason, rejection.message.clone());
-                metrics::add(Metric::AdmissionRejections, &[rejection.reason]);
+                self.kubelet.metrics.add(Metric::AdmissionRejections, &[rejection.reason]);
                 let message = format!("Pod was rejected: {}", rejection.message);
                 let grace = Some(Duration::ZERO);
                 self.inbox.evict(Eviction { reason: rejection.reason, message, grace, disrupts: false });

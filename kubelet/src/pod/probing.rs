@@ -4,8 +4,9 @@ use super::observed::Container as Seen;
 use super::plan::Health;
 use super::worker::Worker;
 use crate::kubelet::inbox::Probed;
+use crate::metrics::probes::Subject;
+use crate::probe::Target;
 use crate::probe::prober::{self, Kind as ProbeKind, Report};
-use crate::probe::{Target, counts};
 use k8s_openapi::api::core::v1::Container;
 use tokio::task::AbortHandle;
 
@@ -43,18 +44,20 @@ impl Worker {
             let verdict = if *kind == ProbeKind::Liveness { true } else { health.ready };
             let runtime = self.kubelet.runtime.clone();
             let target = Target { runtime, container_id: seen.id.clone(), ip: ip.clone() };
-            let subject = counts::Subject {
+            let subject = Subject {
                 namespace: self.pod.metadata.namespace.clone().unwrap_or_default(),
                 pod: self.pod.metadata.name.clone().unwrap_or_default(),
                 pod_uid: self.uid.clone(),
                 container: seen.name.clone(),
             };
             let (inbox, id, name, kind) = (self.inbox.clone(), seen.id.clone(), seen.name.clone(), *kind);
+            let counts = self.kubelet.metrics.probes.clone();
+            let count = move |result: &'static str| counts.add(&subject, kind.title(), result);
             let report = move |report: Report| {
                 let probed = Probed { container_id: id.clone(), name: name.clone(), kind, report };
                 inbox.put(|mail| mail.probes.push(probed));
             };
-            self.probes.insert(key, prober::spawn(kind, probe, spec, (target, subject), verdict, report));
+            self.probes.insert(key, prober::spawn(kind, probe, spec, (target, count), verdict, report));
         }
     }
 

@@ -8,7 +8,7 @@ use crate::cgroup::limits::Limits;
 use crate::container::resources;
 use crate::cri::api;
 use crate::kubelet::room::{self, Pending, Waiting};
-use crate::metrics::{self, Metric};
+use crate::metrics::Metric;
 use coracle_api::error::chain;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Between attempts that fail.
-const RETRY: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// Grants what the spec wants if the node has room, and makes the pod the one that was granted.
@@ -25,7 +25,7 @@ impl Worker {
         self.memory.resizes.meet(&self.wanted, &self.observed);
         if ending.is_none() && self.memory.resizes.wants_more(&self.wanted) {
             for asked in self.memory.resizes.newly_asked(&self.wanted) {
-                metrics::add(Metric::RequestedResizes, &asked);
+                self.kubelet.metrics.add(Metric::RequestedResizes, &asked);
             }
             match self.take_room() {
                 Ok(()) => self.granted(),
@@ -84,7 +84,7 @@ impl Worker {
             return;
         }
         if let Pending::Infeasible { detail, .. } = &pending {
-            metrics::add(Metric::InfeasibleResizes, &[detail]);
+            self.kubelet.metrics.add(Metric::InfeasibleResizes, &[detail]);
         }
         let (reason, message) = pending.words();
         let text = format!("Pod resize {reason}: {}", resize::description(&self.wanted, Some(message)));
@@ -98,7 +98,7 @@ impl Worker {
         let before = self.resizing;
         self.resizing = now.then(|| before.unwrap_or_else(Instant::now));
         if let (Some(since), false) = (before, now) {
-            metrics::took_millis(Metric::ResizeDuration, &["true"], since.elapsed());
+            self.kubelet.metrics.took_millis(Metric::ResizeDuration, &["true"], since.elapsed());
             let text = format!("Pod resize completed: {}", resize::description(&self.pod, None));
             self.event(None, "Normal", "ResizeCompleted", text);
         }
@@ -158,9 +158,9 @@ impl Worker {
 
     fn refused(&mut self, why: String) {
         if let Some(since) = self.resizing {
-            metrics::took_millis(Metric::ResizeDuration, &["false"], since.elapsed());
+            self.kubelet.metrics.took_millis(Metric::ResizeDuration, &["false"], since.elapsed());
         }
-        self.memory.resize_retry_at = Some(Instant::now() + RETRY);
+        self.memory.resize_retry_at = Some(Instant::now() + RETRY_INTERVAL);
         if self.memory.resizes.error.as_ref() != Some(&why) {
             let text = format!("Pod resize error: {}", resize::description(&self.pod, Some(&why)));
             self.event(None, "Warning", "ResizeError", text);

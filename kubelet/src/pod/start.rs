@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A start that the spec or a missing object spoils is tried again after this; upstream's pod worker back-off.
-const RETRY: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a container waits for the Services that it is told of while the server is away.
 const SERVICES: Duration = Duration::from_secs(2);
 
@@ -53,7 +53,7 @@ impl Worker {
     fn refuse(&self, name: &str, reason: &str, message: impl Into<String>) -> Failure {
         let message = message.into();
         self.event(Some(name), "Warning", "Failed", format!("Error: {message}"));
-        Failure::new(reason, message, RETRY)
+        Failure::new(reason, message, RETRY_INTERVAL)
     }
 
     /// Makes sure that the image is there, by its policy.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::pod_facts::observed::Sandbox;
+use k8s_openapi::api::core::v1::PodCondition;
 use serde_json::{Value, json};
 
 static HOST_IPS: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| vec!["192.0.2.1".to_owned()]);

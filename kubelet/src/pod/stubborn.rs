@@ -7,7 +7,7 @@ use coracle_storage::volumes::VolumeError;
 use std::time::Duration;
 
 /// Pause after the first failure, doubled from one to the next; upstream's for operations of a pod.
-const RETRY: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest pause. Whoever has mended what stood in the way waits for it.
 const MAX_RETRY: Duration = Duration::from_secs(30);
 /// So many refusals of the runtime are accidents: half a second, one and two seconds lie between them.
@@ -42,7 +42,7 @@ pub struct Stubborn {
 impl Stubborn {
     /// The pause before the next try.
     pub fn failed(&mut self, error: &EndError) -> Duration {
-        let pause = RETRY.saturating_mul(1 << self.failures.min(16)).min(MAX_RETRY);
+        let pause = RETRY_INTERVAL.saturating_mul(1 << self.failures.min(16)).min(MAX_RETRY);
         self.failures += 1;
         self.refusals += match error {
             EndError::Runtime(RuntimeError::Failed { .. }) | EndError::Cgroup(_) => 1,
@@ -95,7 +95,7 @@ mod tests {
             .collect();
         assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]);
         stubborn.done();
-        assert_eq!(stubborn.failed(&refused()), RETRY);
+        assert_eq!(stubborn.failed(&refused()), RETRY_INTERVAL);
     }
 
     #[test]

@@ -26,10 +26,9 @@ use crate::cri::Calls;
 use crate::images::pull::PullBackoff;
 use crate::kubelet::inbox::{Inbox, Mail};
 use crate::kubelet::{Kubelet, Slot};
-use crate::metrics::{self, Metric};
+use crate::metrics::Metric;
 use crate::objects::References;
 use crate::pod_facts::now;
-use crate::probe::counts;
 use crate::probe::prober::Kind as ProbeKind;
 use crate::publisher::Publisher;
 use coracle_api::duration;
@@ -166,14 +165,14 @@ impl Worker {
             let step = self.next_step(ending.as_ref());
             match step {
                 Step::Wait(limit) => {
-                    self.start.note(&self.pod, &self.observed);
+                    self.start.note(&self.pod, &self.observed, &self.kubelet.metrics);
                     self.prune().await;
                     let limit = limit.into_iter().chain(self.deadline_left(ending.as_ref())).min();
                     self.wait(limit).await;
                 }
                 Step::CleanUp if self.cleaned => self.wait(None).await,
                 step => {
-                    let _taken = timing::Taken::of(&step);
+                    let _taken = timing::Taken::of(&step, self.kubelet.metrics.clone());
                     let inbox = self.inbox.clone();
                     let left = ending.as_ref().map(|ending| ending.grace(self.pod.spec.as_ref()));
                     let teller = self.teller(ending.as_ref());
@@ -189,7 +188,7 @@ impl Worker {
         self.give_back().await;
         self.kubelet.register.lock().remove(&self.uid);
         self.kubelet.room_changed();
-        counts::forget(&self.uid);
+        self.kubelet.metrics.probes.forget(&self.uid);
     }
 
     fn next_step(&self, ending: Option<&Ending>) -> Step {
@@ -321,7 +320,7 @@ impl Worker {
                     let (exit_code, reason) = (seen.exit_code, super::status::end_reason(seen).to_owned());
                     let container_type = containers::container_type(self.kind_of(&seen.name));
                     let labels = [container_type, &exit_code.to_string(), &reason];
-                    metrics::add(Metric::TerminatedContainers, &labels);
+                    self.kubelet.metrics.add(Metric::TerminatedContainers, &labels);
                     let limit = last_words::limit(self.pod.spec.as_ref());
                     let words = self.spec_of(&seen.name).map(|spec| last_words::read(&spec, seen, limit));
                     self.messages.insert(seen.id.clone(), words.unwrap_or_default());

@@ -5,7 +5,7 @@ pub mod messages;
 
 use crate::grpc::{self, Service, decode, unknown};
 use crate::kubelet::Kubelet;
-use crate::metrics::{self, Metric};
+use crate::metrics::Metric;
 use crate::placement::CpuSet;
 use crate::placement::memory::Block;
 use crate::pod::ending::is_over;
@@ -49,8 +49,8 @@ impl Service for PodResources {
             api::GET_ALLOCATABLE => (Metric::PodResourcesAllocatable, Metric::PodResourcesAllocatableErrors),
             path => return Err(unknown(path)),
         };
-        metrics::add(Metric::PodResourcesRequests, &[VERSION]);
-        metrics::add(what, &[VERSION]);
+        self.0.metrics.add(Metric::PodResourcesRequests, &[VERSION]);
+        self.0.metrics.add(what, &[VERSION]);
         let answer = match path {
             api::LIST => Ok(self.list().encode_to_vec()),
             api::GET => {
@@ -59,7 +59,7 @@ impl Service for PodResources {
             _ => Ok(self.allocatable().encode_to_vec()),
         };
         if answer.is_err() {
-            metrics::add(failed, &[VERSION]);
+            self.0.metrics.add(failed, &[VERSION]);
         }
         answer
     }

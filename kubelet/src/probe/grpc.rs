@@ -9,7 +9,7 @@ use tonic::{Request, Status};
 
 const SERVING: u64 = 1;
 /// The probe's own timeout ends it earlier.
-const CONNECT: Duration = Duration::from_secs(60);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Encodes a service's name as HealthCheckRequest, decodes HealthCheckResponse's status.
 #[derive(Clone, Copy, Default)]
@@ -87,7 +87,7 @@ async fn ask(ip: &str, port: u16, service: &str) -> Result<u64, String> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|e| e.to_string())?;
     let unreachable =
         |_| format!("timeout: failed to connect service {address:?} within 1s: context deadline exceeded");
-    let channel = endpoint.connect_timeout(CONNECT).connect().await.map_err(unreachable)?;
+    let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await.map_err(unreachable)?;
     let mut client = tonic::client::Grpc::new(channel);
     client.ready().await.map_err(|e| e.to_string())?;
     let path = http::uri::PathAndQuery::from_static("/grpc.health.v1.Health/Check");

@@ -6,12 +6,9 @@ use super::Outcome;
 use super::action::dial_error;
 use super::redirect::Place;
 use bytes::Bytes;
+use coracle_tls::outbound::{self, ConnectError};
 use http::StatusCode;
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 
 /// Bytes of an answer that are read; upstream's limit.
 const MAX_BODY: usize = 10 * 1024;
@@ -104,36 +101,31 @@ fn judged(answer: &Answer) -> Outcome {
 
 async fn ask(place: &Place, get: &Get<'_>, same_name: bool) -> Result<Answer, String> {
     let request = request(place, get, same_name)?;
-    let stream = TcpStream::connect((place.host.as_str(), place.port)).await;
-    let stream = stream.map_err(|e| dial_error(&place.host, place.port, &e))?;
-    if place.https {
-        let stream = super::tls::connect(&place.host, stream).await.map_err(|e| e.to_string())?;
-        exchange(request, stream).await
-    } else {
-        exchange(request, stream).await
+    let tls = if place.https { Some(super::tls::of(&place.host).map_err(|e| e.to_string())?) } else { None };
+    let stream = outbound::connect((place.host.as_str(), place.port), tls).await;
+    exchange(request, stream.map_err(|e| connect_error(place, &e))?).await
+}
+
+fn connect_error(place: &Place, error: &ConnectError) -> String {
+    match error {
+        ConnectError::Dial(source) => dial_error(&place.host, place.port, source),
+        ConnectError::Tls(source) => source.to_string(),
+        ConnectError::Timeout => error.to_string(),
     }
 }
 
-async fn exchange<S>(request: http::Request<Empty<Bytes>>, stream: S) -> Result<Answer, String>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+async fn exchange(
+    request: http::Request<Empty<Bytes>>,
+    stream: Box<dyn outbound::Stream>,
+) -> Result<Answer, String> {
     let text = |e: hyper::Error| e.to_string();
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
-    let connection = tokio::spawn(connection);
-    let answer = sender.send_request(request).await;
-    let result = match answer {
-        Ok(response) => {
-            let location = response.headers().get("Location").and_then(|value| value.to_str().ok());
-            let (status, location) = (response.status(), location.map(str::to_owned));
-            // The server may care whether its answer is taken; what is too long counts for nothing.
-            let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
-            Ok(Answer { status, location, body: body.map(|body| body.to_bytes()).unwrap_or_default() })
-        }
-        Err(error) => Err(text(error)),
-    };
-    connection.abort();
-    result
+    let (mut sender, _driver) = outbound::http1(stream).await.map_err(text)?;
+    let response = sender.send_request(request).await.map_err(text)?;
+    let location = response.headers().get("Location").and_then(|value| value.to_str().ok());
+    let (status, location) = (response.status(), location.map(str::to_owned));
+    // The server may care whether its answer is taken; what is too long counts for nothing.
+    let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
+    Ok(Answer { status, location, body: body.map(|body| body.to_bytes()).unwrap_or_default() })
 }
 
 fn request(place: &Place, get: &Get<'_>, same_name: bool) -> Result<http::Request<Empty<Bytes>>, String> {

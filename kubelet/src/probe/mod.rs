@@ -2,7 +2,6 @@
 
 pub mod action;
 pub mod counter;
-pub mod counts;
 mod grpc;
 mod http;
 pub mod prober;

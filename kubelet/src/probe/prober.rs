@@ -2,7 +2,6 @@
 
 use super::action::{Action, Outcome, Target};
 use super::counter::Counter;
-use super::counts::{self, Subject};
 use k8s_openapi::api::core::v1::{Container, Probe};
 use std::time::Duration;
 use tokio::task::AbortHandle;
@@ -57,13 +56,13 @@ fn count(value: Option<i32>, default: u32) -> u32 {
     value.and_then(|v| u32::try_from(v).ok()).filter(|v| *v > 0).unwrap_or(default)
 }
 
-/// Starts probing; ends when the handle is aborted. `verdict` is what holds before the first answer. `initialDelay`
+/// Starts probing; ends when the handle is aborted. `count_result` is told what came of each probe, as metrics name it. `verdict` is what holds before the first answer. `initialDelay`
 /// counts from now on, because the container has just started or the process that probed it has.
 pub fn spawn(
     kind: Kind,
     probe: &Probe,
     container: &Container,
-    (target, subject): (Target, Subject),
+    (target, count_result): (Target, impl Fn(&'static str) + Send + Sync + 'static),
     verdict: bool,
     report: impl Fn(Report) + Send + Sync + 'static,
 ) -> AbortHandle {
@@ -82,7 +81,7 @@ pub fn spawn(
         loop {
             ticks.tick().await;
             let outcome = ask(&action, &target, timeout).await;
-            counts::add(&subject, kind, outcome.result());
+            count_result(outcome.result());
             let success = match outcome {
                 Outcome::Success => true,
                 Outcome::Warning(message) => {

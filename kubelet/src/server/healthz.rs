@@ -1,7 +1,7 @@
 //! Port 10248: whether the kubelet is well, for anybody on this machine; systemd, node problem detectors and people ask it.
 
-use super::metrics::checked;
 use super::routes::text;
+use crate::metrics::Metrics;
 use axum::body::Body;
 use coracle_listen::{Front, Limits, Places, Settings};
 use http::{Request, Response, StatusCode};
@@ -12,12 +12,12 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// Between attempts to get the port; upstream's.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Connections at a time; whoever asks is gone at once.
 const MOST: usize = 64;
 
-/// Serves until `stop`. A port that somebody else has is waited for.
-pub async fn healthz(address: SocketAddr, stop: CancellationToken) {
+/// Serves until `stop`, and counts in `metrics` what is asked. A port that somebody else has is waited for.
+pub async fn healthz(address: SocketAddr, metrics: Metrics, stop: CancellationToken) {
     let mut told = false;
     let bound = stop.run_until_cancelled(async {
         loop {
@@ -29,25 +29,25 @@ pub async fn healthz(address: SocketAddr, stop: CancellationToken) {
                 }
                 Err(_) => {}
             }
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     });
     let Some(listener) = bound.await else { return };
-    serve(listener, stop).await;
+    serve(listener, metrics, stop).await;
 }
 
-async fn serve(listener: TcpListener, stop: CancellationToken) {
+async fn serve(listener: TcpListener, metrics: Metrics, stop: CancellationToken) {
     let settings = Settings {
         limits: Limits::default(),
         places: Places::new(MOST, MOST),
         tls: None,
         drain: Duration::ZERO,
     };
-    coracle_listen::serve(Well, settings, listener, stop).await;
+    coracle_listen::serve(Well(metrics), settings, listener, stop).await;
 }
 
 #[derive(Clone)]
-struct Well;
+struct Well(Metrics);
 
 impl Front for Well {
     type Peer = ();
@@ -57,7 +57,7 @@ impl Front for Well {
     async fn answer(self, (): (), request: Request<Body>) -> Response<Body> {
         match request.uri().path() {
             path @ ("/healthz" | "/healthz/ping" | "/healthz/log" | "/healthz/syncloop") => {
-                checked(&path[1..].split('/').collect::<Vec<_>>());
+                self.0.health_checks.asked(&path[1..].split('/').collect::<Vec<_>>());
                 text("ok")
             }
             _ => {
@@ -79,7 +79,7 @@ mod tests {
     async fn anybody_is_told() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let served = tokio::spawn(serve(listener, stop.clone()));
+        let served = tokio::spawn(serve(listener, Metrics::default(), stop.clone()));
         for (path, status, body) in
             [("/healthz", "200 OK", "ok"), ("/metrics", "404 Not Found", "404 page not found\n")]
         {

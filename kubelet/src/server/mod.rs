@@ -18,7 +18,7 @@ pub use healthz::healthz;
 pub use stats::Cgroups;
 
 use crate::configuration::port::PortSettings;
-use crate::metrics::{Metric, add, took};
+use crate::metrics::{Metric, Metrics};
 use crate::pods_api::PodsApi;
 use crate::streaming::Ends;
 use auth::{Admitted, Gate};
@@ -80,7 +80,9 @@ pub struct ServerConfig {
     pub stream_idle: Duration,
     /// What `/configz` shows as `kubeletconfig`.
     pub configz: Configz,
-    /// What `/metrics` tells of the process beside the kubelet's own.
+    /// The kubelet's own.
+    pub metrics: Metrics,
+    /// What `/metrics` tells of the process beside them.
     pub process_metrics: fn() -> String,
 }
 
@@ -100,6 +102,7 @@ pub(crate) struct Server {
     pub(crate) log_root: PathBuf,
     pub(crate) pods_dir: PathBuf,
     pub(crate) configz: Configz,
+    pub(crate) metrics: Metrics,
     pub(crate) process_metrics: fn() -> String,
     /// Whether there are exec, logs and their like, and the machine's own logs.
     pub(crate) debugging: bool,
@@ -144,6 +147,7 @@ pub async fn serve(
         log_root: config.log_root,
         pods_dir: config.pods_dir,
         configz: config.configz,
+        metrics: config.metrics,
         process_metrics: config.process_metrics,
         debugging: config.port.debugging,
         system_logs: config.port.system_logs,
@@ -204,8 +208,8 @@ impl Server {
         };
         let answer = answer.await.unwrap_or_else(HttpError::into_response);
         let labels = labels.each_ref().map(|label| &**label);
-        add(Metric::Requests, &labels);
-        took(Metric::RequestDuration, &labels, began.elapsed());
+        self.metrics.add(Metric::Requests, &labels);
+        self.metrics.took(Metric::RequestDuration, &labels, began.elapsed());
         answer
     }
 }

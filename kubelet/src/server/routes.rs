@@ -35,7 +35,7 @@ pub(super) async fn answer(
     }
     match segments.as_slice() {
         ["healthz" | "livez" | "readyz"] | ["healthz", "ping" | "log" | "syncloop"] => {
-            metrics::checked(&segments);
+            server.metrics.health_checks.asked(&segments);
             Ok(text("ok"))
         }
         ["pods"] => Ok(pods(&server.pods.pods())),
@@ -55,8 +55,8 @@ pub(super) async fn answer(
         }
         ["metrics"] => Ok(metrics::kubelet(server).await),
         ["metrics", "cadvisor"] => metrics::cadvisor(server).await,
-        ["metrics", "probes"] => Ok(metrics::probes()),
-        ["metrics", "slis"] => Ok(metrics::objectives()),
+        ["metrics", "probes"] => Ok(metrics::probes(&server.metrics.probes)),
+        ["metrics", "slis"] => Ok(metrics::objectives(&server.metrics.health_checks)),
         ["metrics", "resource"] => metrics::resource(server).await,
         ["logs", rest @ ..] => node_logs::answer(&server.log_root, rest, path.ends_with('/')).await,
         _ => Err(HttpError::not_found("404 page not found\n")),

@@ -78,6 +78,7 @@ fn built(
     let client = in_process::<_, Body, _>(service, UserInfo::anonymous());
     let judge: Judge = Arc::new(|chain| if chain.len() == 1 { Ok(()) } else { Err("untrusted".to_owned()) });
     Server {
+        metrics: crate::metrics::Metrics::default(),
         process_metrics: String::new,
         pods,
         gate: Arc::new(Gate::new(client, "n1".to_owned(), judge, access)),

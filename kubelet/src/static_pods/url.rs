@@ -3,32 +3,27 @@
 use super::{HTTP, manifests};
 use crate::configuration::config::Config;
 use bytes::Bytes;
+use coracle_tls::outbound::{self, ConnectError, Host};
 use futures::future::pending;
 use http::header::{HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
-use rustls_pki_types::ServerName;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio_rustls::TlsConnector;
 
 /// How long the web server may take; upstream's.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of manifests that are read: more than a node's pods have.
 const MAX_BYTES: usize = 10 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    #[error("no answer within {ANSWER:?}")]
+    #[error("no answer within {ANSWER_TIMEOUT:?}")]
     Silent,
     #[error("cannot connect")]
-    Connect(#[source] std::io::Error),
-    #[error("no TLS")]
-    Tls(#[source] std::io::Error),
+    Connect(#[from] ConnectError),
+    #[error("whom to believe")]
+    Tls(#[from] coracle_tls::TlsError),
     #[error("no HTTP")]
     Http(#[source] hyper::Error),
     #[error("the answer is cut off, or has more than {MAX_BYTES} bytes")]
@@ -47,7 +42,10 @@ pub async fn follow(config: &Config, pods: watch::Sender<Vec<Pod>>) {
     let mut before = Bytes::new();
     let mut told = false;
     loop {
-        match tokio::time::timeout(ANSWER, fetch(url, config)).await.unwrap_or(Err(FetchError::Silent)) {
+        match tokio::time::timeout(ANSWER_TIMEOUT, fetch(url, config))
+            .await
+            .unwrap_or(Err(FetchError::Silent))
+        {
             Ok(text) if text == before => told = false,
             Ok(text) => {
                 told = false;
@@ -73,9 +71,7 @@ pub async fn follow(config: &Config, pods: watch::Sender<Vec<Pod>>) {
 async fn fetch(url: &str, config: &Config) -> Result<Bytes, FetchError> {
     let wrong = |why: &dyn std::fmt::Display| FetchError::Request(why.to_string());
     let uri: http::Uri = url.parse().map_err(|e| wrong(&e))?;
-    let host = uri.host().ok_or_else(|| wrong(&"no host"))?.trim_matches(['[', ']']).to_owned();
-    let https = uri.scheme_str() == Some("https");
-    let port = uri.port_u16().unwrap_or(if https { 443 } else { 80 });
+    let host = Host::of(&uri).ok_or_else(|| wrong(&"no host"))?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let mut request = http::Request::get(path).header("Host", uri.authority().map_or("", |a| a.as_str()));
     for (name, values) in &config.static_pods.headers {
@@ -85,41 +81,28 @@ async fn fetch(url: &str, config: &Config) -> Result<Bytes, FetchError> {
         }
     }
     let request = request.body(Empty::new()).map_err(|e| wrong(&e))?;
-    let stream = TcpStream::connect((host.as_str(), port)).await.map_err(FetchError::Connect)?;
-    if https {
-        exchange(request, encrypt(host, stream).await.map_err(FetchError::Tls)?).await
-    } else {
-        exchange(request, stream).await
-    }
-}
-
-/// By the authorities that the machine trusts.
-async fn encrypt(
-    host: String,
-    stream: TcpStream,
-) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
-    let config = coracle_tls::client_config(None, &[]).map_err(std::io::Error::other)?;
-    let name = ServerName::try_from(host).map_err(std::io::Error::other)?;
-    TlsConnector::from(config).connect(name, stream).await
-}
-
-async fn exchange<S>(request: http::Request<Empty<Bytes>>, stream: S) -> Result<Bytes, FetchError>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(FetchError::Http)?;
-    let connection = tokio::spawn(connection);
-    let answer = async {
-        let response = sender.send_request(request).await.map_err(FetchError::Http)?;
-        if response.status() != http::StatusCode::OK {
-            return Err(FetchError::Status(response.status()));
-        }
-        let body = Limited::new(response.into_body(), MAX_BYTES).collect().await;
-        Ok(body.map_err(|_| FetchError::Body)?.to_bytes())
+    // By the authorities that the machine trusts.
+    let tls = match host.is_secure {
+        true => Some((
+            coracle_tls::client_config(None, &[])?,
+            outbound::server_name(&host.name).map_err(|e| wrong(&e))?,
+        )),
+        false => None,
     };
-    let answer = answer.await;
-    connection.abort();
-    answer
+    exchange(request, outbound::connect(host.address(), tls).await?).await
+}
+
+async fn exchange(
+    request: http::Request<Empty<Bytes>>,
+    stream: Box<dyn outbound::Stream>,
+) -> Result<Bytes, FetchError> {
+    let (mut sender, _driver) = outbound::http1(stream).await.map_err(FetchError::Http)?;
+    let response = sender.send_request(request).await.map_err(FetchError::Http)?;
+    if response.status() != http::StatusCode::OK {
+        return Err(FetchError::Status(response.status()));
+    }
+    let body = Limited::new(response.into_body(), MAX_BYTES).collect().await;
+    Ok(body.map_err(|_| FetchError::Body)?.to_bytes())
 }
 
 #[cfg(test)]

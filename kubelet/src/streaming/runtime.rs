@@ -2,13 +2,12 @@
 
 use super::SPDY;
 use axum::body::Body;
+use coracle_tls::outbound::{self, ConnectError};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use std::time::Duration;
-use tokio::net::TcpStream;
 
 /// Carries the versions of the streaming protocol: offered in the request, chosen in the answer.
 pub(super) const PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
@@ -36,7 +35,7 @@ pub enum StreamError {
     #[error("streaming URL {url} of the container runtime: {reason}")]
     Url { url: String, reason: &'static str },
     #[error("streaming server of the container runtime at {address}")]
-    Connect { address: String, source: std::io::Error },
+    Connect { address: String, source: ConnectError },
     #[error("streaming server of the container runtime at {address} did not answer")]
     Timeout { address: String },
     #[error("streaming server of the container runtime")]
@@ -88,14 +87,9 @@ pub(super) async fn request(
 
 async fn exchange(host: &str, port: u16, request: Request<Body>) -> Result<Response<Incoming>, StreamError> {
     let failed = |source| StreamError::Connect { address: format!("{host}:{port}"), source };
-    let stream = TcpStream::connect((host, port)).await.map_err(failed)?;
-    stream.set_nodelay(true).map_err(failed)?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(%error, "connection to the streaming server ended");
-        }
-    });
+    let stream = outbound::dial((host, port)).await.map_err(failed)?;
+    let (mut sender, driver) = outbound::http1(stream).await?;
+    driver.detach();
     Ok(sender.send_request(request).await?)
 }
 

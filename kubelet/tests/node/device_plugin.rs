@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// How long the kubelet is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub struct State {
@@ -82,7 +82,7 @@ impl DevicePlugin {
                 // A kubelet that begins takes the sockets away that were there before its own.
                 Ok(api::Empty {}) if dir.join(self.socket()).exists() => return,
                 Ok(api::Empty {}) => {}
-                Err(error) => assert!(began.elapsed() < PATIENCE, "not registered: {error}"),
+                Err(error) => assert!(began.elapsed() < WAIT_TIMEOUT, "not registered: {error}"),
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -135,6 +135,7 @@ mod tests {
             cni_conf_dir: dir.to_owned(),
             addresses_dir,
             create,
+            policy_metrics: std::sync::Arc::default(),
         }
     }
 

@@ -47,6 +47,8 @@ pub struct Config {
     pub cni_conf_dir: PathBuf,
     /// Where the addresses that are in use are noted; `None` for the plugin's own place.
     pub addresses_dir: Option<PathBuf>,
+    /// What the keeping of NetworkPolicies counts.
+    pub policy_metrics: Arc<policy::metrics::Metrics>,
     /// Whether a configuration is written where there is none at all.
     pub create: bool,
 }
@@ -62,8 +64,11 @@ pub enum Error {
 /// Works until the context is stopped. Configuration, routes and what NetworkPolicies ask for stay when it ends: pods
 /// live on.
 pub async fn run(context: Context, config: Config) -> Result<(), Error> {
-    let policies =
-        policy::Config { node_name: config.node_name.clone(), cluster_cidrs: config.cluster_cidrs.clone() };
+    let policies = policy::Config {
+        node_name: config.node_name.clone(),
+        cluster_cidrs: config.cluster_cidrs.clone(),
+        metrics: config.policy_metrics.clone(),
+    };
     let enforced = policy::run(context.clone(), policies);
     let (led, ()) = tokio::try_join!(lead(context, config), async {
         enforced.await;

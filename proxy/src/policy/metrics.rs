@@ -1,7 +1,7 @@
 //! What the keeping of NetworkPolicies counts, on the proxy's page.
 
-use coracle_metrics::{Metrics, Text};
-use std::sync::LazyLock;
+/// Whoever starts the proxy and the pod network hands the same to both: one shows what the other counts.
+pub type Metrics = coracle_metrics::Metrics<Metric>;
 
 coracle_metrics::metric_families! { "coracle_network_policy_";
     Syncs = counter "syncs_total" [],
@@ -16,15 +16,4 @@ coracle_metrics::metric_families! { "coracle_network_policy_";
         "NetworkPolicies of the cluster.";
     Judged = gauge "judged_pods" [],
         "Addresses of this node's pods whose traffic is judged while there are policies.";
-}
-
-static ALL: LazyLock<Metrics<Metric>> = LazyLock::new(Metrics::default);
-
-pub(super) fn all() -> &'static Metrics<Metric> {
-    &ALL
-}
-
-/// Writes everything.
-pub fn render(text: &mut Text) {
-    ALL.render(text);
 }

@@ -1,7 +1,7 @@
 //! Keeps the tables in force: nothing at all without a NetworkPolicy, and from the first to the last what they ask for.
 
 use super::follow::{Followed, Kept, Snapshot};
-use super::metrics::{Metric, all as metrics};
+use super::metrics::{Metric, Metrics};
 use super::plan::{Plan, plan};
 use super::table::{TABLE, step, whole};
 use crate::command::{self, CommandError, Own};
@@ -32,6 +32,7 @@ pub struct Config {
     pub node_name: String,
     /// The addresses of all pods, a range of each family at most.
     pub cluster_cidrs: Vec<IpNet>,
+    pub metrics: Arc<Metrics>,
 }
 
 /// Enforces policies until the context is stopped. The tables stay when it ends: pods live on.
@@ -74,8 +75,7 @@ struct Enforcer {
 impl Enforcer {
     /// Until there is a policy: without tables, also without those of an earlier process.
     async fn rest(&mut self) {
-        metrics().set_all(Metric::Policies, [(vec![], 0)]);
-        metrics().set_all(Metric::Judged, [(vec![], 0)]);
+        self.count(0, 0);
         match self.tables.take_away().await {
             Ok(()) => self.changed.notified().await,
             Err(error) => {
@@ -92,10 +92,14 @@ impl Enforcer {
         let mut notices = notices::listen(self.tables.own.clone()).ok();
         let mut retry = None;
         while !self.policies.is_empty() {
-            let Config { node_name, cluster_cidrs } = &self.config;
+            let Config { node_name, cluster_cidrs, metrics } = &self.config;
             let snapshot = followed.snapshot(&self.policies, node_name, cluster_cidrs);
-            retry = match self.tables.sync(&snapshot, &self.config.node_name).await {
-                Ok(()) => {
+            let began = Instant::now();
+            retry = match self.tables.sync(&snapshot, node_name).await {
+                Ok(judged) => {
+                    metrics.add(Metric::Syncs, &[], 1);
+                    metrics.observe(Metric::Duration, &[], began.elapsed());
+                    self.count(snapshot.policies.len(), judged);
                     self.well();
                     None
                 }
@@ -127,11 +131,17 @@ impl Enforcer {
                 continue;
             };
             if self.tables.forget_broken(&told).await {
-                metrics().add(Metric::Repairs, &[], 1);
+                self.config.metrics.add(Metric::Repairs, &[], 1);
                 tracing::info!("somebody changed the table of NetworkPolicies, writing it again");
                 return;
             }
         }
+    }
+
+    /// How many policies there are, and addresses that they are about.
+    fn count(&self, policies: usize, judged: usize) {
+        self.config.metrics.set_all(Metric::Policies, [(vec![], policies)]);
+        self.config.metrics.set_all(Metric::Judged, [(vec![], judged)]);
     }
 
     fn well(&mut self) {
@@ -142,7 +152,7 @@ impl Enforcer {
 
     /// The same cause again is no news.
     fn tell(&mut self, why: &str, snapshot: &Snapshot) {
-        metrics().add(Metric::Failures, &[], 1);
+        self.config.metrics.add(Metric::Failures, &[], 1);
         // The first line is the cause; the others are of the script, and may hold the addresses of all pods.
         let why = why.lines().next().unwrap_or_default();
         if self.told.as_deref() == Some(why) {
@@ -186,23 +196,18 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Brings a moment's policies into force.
+    /// Brings a moment's policies into force, and says how many addresses are judged by them.
     ///
     /// # Errors
     /// The kernel has what it had before; the next call writes everything.
-    pub(super) async fn sync(&mut self, snapshot: &Snapshot, node: &str) -> Result<(), CommandError> {
-        let began = Instant::now();
+    pub(super) async fn sync(&mut self, snapshot: &Snapshot, node: &str) -> Result<usize, CommandError> {
         let mut judged = 0;
         for family in Family::ALL.into_iter().filter(|family| family.is_there()) {
             let plan = plan(snapshot.world(node), family);
             judged += plan.judged.len();
             self.put(family, plan).await?;
         }
-        metrics().add(Metric::Syncs, &[], 1);
-        metrics().observe(Metric::Duration, &[], began.elapsed());
-        metrics().set_all(Metric::Policies, [(vec![], snapshot.policies.len())]);
-        metrics().set_all(Metric::Judged, [(vec![], judged)]);
-        Ok(())
+        Ok(judged)
     }
 
     /// One family's plan, by the shortest way.

@@ -2,26 +2,25 @@
 
 mod condition;
 mod ports;
+mod sync;
 mod telling;
 mod unheld;
 
-use crate::backend::{Backend, BackendError, Mode};
-use crate::checks::{self, Checks};
+use crate::backend::{Backend, Mode};
+use crate::checks::Checks;
 use crate::command::Own;
 use crate::configuration::source::{self, Said, Source};
 use crate::configuration::{Configuration, Flags, Given, LOOK_AFTER};
 use crate::conntrack::Program;
-use crate::family::Family;
 use crate::health::LastSync;
 use crate::iptables::Iptables;
 use crate::ipvs::Ipvs;
 use crate::keeper::{self, KeepError, Keeper, Make};
-use crate::kernel::{self, Kernel};
-use crate::metrics::{Metric, Metrics};
-use crate::model::{self, Here};
+use crate::kernel::Kernel;
+use crate::metrics::{Metric, Metrics, Shown};
 use crate::nftables::Nftables;
 use crate::notices::{self, Told};
-use crate::plan::{Plan, Planner, Settings};
+use crate::plan::Planner;
 use crate::userspace::{Relays, Userspace};
 use condition::{Condition, Refusal};
 use coracle_api::error::chain;
@@ -33,17 +32,13 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 use ports::Ports;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use telling::{Teller, Triggers};
 use tokio::sync::{Notify, mpsc, watch};
 
 /// Pauses after a failure, doubled each time: the first is short because another writer may have held the lock.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
-/// Between two repairs: somebody who writes against us all the time must not keep this machine busy.
-const REPAIR_PAUSE: Duration = Duration::from_millis(200);
-/// Notices that come this close together are one.
-const NOTICE_GATHER: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Debug, Default)]
 pub struct Config {
@@ -62,6 +57,8 @@ pub struct Config {
     pub flags: Flags,
     /// Who writes the node's condition, where somebody may.
     pub as_node: AsNode,
+    /// What the keeping of NetworkPolicies counts, for the page that shows the proxy's own.
+    pub policy_metrics: Arc<crate::policy::metrics::Metrics>,
 }
 
 /// A client that acts as the node.
@@ -110,9 +107,7 @@ pub async fn clean_up() -> Result<(), String> {
 /// # Errors
 /// A port cannot be had, and the configuration (`bindAddressHardFail`) wants it to be the end.
 pub async fn run(context: Context, config: Config) -> Result<(), Error> {
-    let services = context.informers.of::<Service>();
-    let slices = context.informers.of::<EndpointSlice>();
-    let nodes = context.informers.of::<Node>();
+    let (services, slices) = (context.informers.of::<Service>(), context.informers.of::<EndpointSlice>());
     let stop = context.stop.clone();
     let ready = async {
         tokio::join!(services.synced(), slices.synced());
@@ -124,48 +119,14 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
     {
         tracing::warn!(why = chain(&error), "the table of NetworkPolicies of an earlier process stays");
     }
-    let (own, relays) = (Own::default(), Relays::default());
-    let metrics = Arc::<Metrics>::default();
-    let (mode, shown_mode) = watch::channel("");
-    let of_policies = (context.clone(), config.node_name.clone(), shown_mode.clone());
-    let notices = notices::listen(own.clone());
-    let notices = notices.inspect_err(|error| {
-        tracing::info!(%error, "the kernel tells nothing of changed packet rules, looking at them by the clock");
-    });
-    let proxy = Proxy {
-        services,
-        slices,
-        nodes,
-        ranges: context.informers.of(),
-        given: Given {
-            flags: config.flags.clone(),
-            node_name: config.node_name.clone(),
-            cluster_cidr: config.cluster_cidr.clone(),
-        },
-        teller: Teller::new(&context, &config.node_name),
-        condition: Condition::of(config.as_node.0.clone(), &context.informers.of(), &config.node_name),
-        config,
-        said,
-        configuration: None,
-        in_force: None,
-        is_bad: false,
-        notices: notices.ok(),
-        keeper: Keeper::new(real(own.clone(), relays.clone()), Box::new(Program(own))),
-        planner: Planner::default(),
-        kernel: Kernel::default(),
-        checks: Checks::default(),
-        last: LastSync::default(),
-        ports: Ports::new(metrics.clone(), shown_mode, relays),
-        mode,
-        metrics,
-        triggers: Triggers::default(),
-    };
-    let (context, node, mode) = of_policies;
+    let node_name = config.node_name.clone();
+    let proxy = Proxy::new(&context, config, said);
+    let mode = proxy.mode.subscribe();
     let work = async {
         tokio::select! {
             ended = Box::pin(proxy.follow()) => ended,
             // Its sender is the proxy's.
-            () = async { unheld::run(&context, &node, mode).await; std::future::pending().await } => Ok(()),
+            () = async { unheld::run(&context, &node_name, mode).await; std::future::pending().await } => Ok(()),
         }
     };
     stop.run_until_cancelled(work).await.unwrap_or(Ok(()))
@@ -208,6 +169,50 @@ enum Woken {
 }
 
 impl Proxy {
+    fn new(context: &Context, config: Config, said: watch::Receiver<Said>) -> Self {
+        let (own, relays) = (Own::default(), Relays::default());
+        let metrics = Arc::<Metrics>::default();
+        let (mode, shown_mode) = watch::channel("");
+        let notices = notices::listen(own.clone());
+        let notices = notices.inspect_err(|error| {
+            tracing::info!(%error, "the kernel tells nothing of changed packet rules, looking at them by the clock");
+        });
+        let shown = Shown {
+            metrics: metrics.clone(),
+            policies: config.policy_metrics.clone(),
+            mode: shown_mode,
+            relays: relays.clone(),
+        };
+        Self {
+            services: context.informers.of(),
+            slices: context.informers.of(),
+            nodes: context.informers.of(),
+            ranges: context.informers.of(),
+            given: Given {
+                flags: config.flags.clone(),
+                node_name: config.node_name.clone(),
+                cluster_cidr: config.cluster_cidr.clone(),
+            },
+            teller: Teller::new(context, &config.node_name),
+            condition: Condition::of(config.as_node.0.clone(), &context.informers.of(), &config.node_name),
+            config,
+            said,
+            configuration: None,
+            in_force: None,
+            is_bad: false,
+            notices: notices.ok(),
+            keeper: Keeper::new(real(own.clone(), relays), Box::new(Program(own))),
+            planner: Planner::default(),
+            kernel: Kernel::default(),
+            checks: Checks::default(),
+            last: LastSync::default(),
+            ports: Ports::new(shown),
+            mode,
+            metrics,
+            triggers: Triggers::default(),
+        }
+    }
+
     async fn follow(mut self) -> Result<(), Error> {
         let changed = self.listen();
         let mut retry = FIRST_RETRY;
@@ -369,145 +374,6 @@ impl Proxy {
         if std::mem::take(&mut self.is_bad) {
             self.last.refused(None);
         }
-    }
-
-    fn plans(&mut self) -> Vec<Plan> {
-        let (services, slices) = (self.services.list(), self.slices.list());
-        let node = self.nodes.get("", &self.config.node_name);
-        let here = Here { node: &self.config.node_name, zone: node.as_deref().map_or("", zone) };
-        let of_family = self.planner.plan(&services, &slices, here);
-        let cidrs = node.as_deref().map(pod_cidrs).unwrap_or_default();
-        let ranges = self.ranges.list();
-        let plans = Family::ALL.into_iter().zip(of_family).map(|(family, services)| {
-            let settings = self.settings(family, &cidrs, model::ranges(&ranges, family));
-            Plan { family, services, settings: Arc::new(settings) }
-        });
-        plans.filter(|plan| plan.family.is_there()).collect()
-    }
-
-    fn settings(&self, family: Family, node_cidrs: &[String], service_cidrs: Vec<String>) -> Settings {
-        let Some(configuration) = &self.configuration else { return Settings::default() };
-        let pods = configuration.cluster_cidr(family).filter(|_| self.config.masquerade_pods);
-        Settings {
-            local: configuration.local_detector(family, node_cidrs),
-            masquerade_pods: pods,
-            service_cidrs,
-            masquerade_all: configuration.masquerade_all,
-            mark: configuration.mark,
-            localhost_node_ports: configuration.localhost_node_ports,
-            node_port_networks: configuration.node_port_networks(family, &self.config.node_ips),
-            drop_invalid: !configuration.conntrack.tcp_be_liberal,
-            ipvs: configuration.ipvs.clone(),
-        }
-    }
-
-    async fn sync(&mut self) -> Result<(), KeepError> {
-        let Some(wanted) = self.configuration.as_ref().map(|c| c.mode) else { return Ok(()) };
-        let plans = self.plans();
-        let triggers = self.triggers.take();
-        for plan in plans.iter().filter(|plan| plan.is_used()) {
-            self.kernel.forward(plan.family).await;
-        }
-        let put = self.keeper.put(wanted, &plans).await;
-        let times = match (put, self.keeper.mode()) {
-            (Ok(times), _) => times,
-            // The mode that is asked for does not work here: the one before goes on.
-            (Err(KeepError::Begin { mode, family, source }), in_force) if in_force != Some(wanted) => {
-                let error = KeepError::Begin { mode, family, source };
-                let said = self.said.borrow().clone();
-                self.refused("ModeRefused", &chain(&error), &said);
-                let Some(before) = in_force else { return Err(error) };
-                if let Some(configuration) = &mut self.configuration {
-                    configuration.mode = before;
-                }
-                self.keeper.put(before, &plans).await?
-            }
-            // The mode goes on, by the settings it had.
-            (Err(KeepError::Sync { mode, family, source: source @ BackendError::Refused(_) }), _)
-                if self.in_force != self.configuration =>
-            {
-                let error = KeepError::Sync { mode, family, source };
-                let said = self.said.borrow().clone();
-                self.refused("ModeRefused", &chain(&error), &said);
-                self.configuration.clone_from(&self.in_force);
-                let plans = self.plans();
-                self.keeper.put(mode, &plans).await?
-            }
-            (Err(error), _) => {
-                self.count_failure(&error);
-                return Err(error);
-            }
-        };
-        self.in_force.clone_from(&self.configuration);
-        self.tell_in_force(&plans, times, triggers).await;
-        Ok(())
-    }
-
-    fn count_failure(&self, error: &KeepError) {
-        let (KeepError::Begin { mode, family, .. } | KeepError::Sync { mode, family, .. }) = error;
-        match mode {
-            Mode::Iptables => self.metrics.add(Metric::IptablesFailures, &[family.name()], 1),
-            Mode::Nftables => self.metrics.add(Metric::NftablesFailures, &[family.name()], 1),
-            Mode::Ipvs | Mode::Userspace => {}
-        }
-    }
-
-    /// Everything that follows from plans that are in force.
-    async fn tell_in_force(&mut self, plans: &[Plan], times: keeper::Times, triggers: Vec<jiff::Timestamp>) {
-        let mode = self.keeper.mode();
-        self.last.now();
-        self.mode.send_if_modified(|shown| {
-            let now = mode.map_or("", Mode::name);
-            std::mem::replace(shown, now) != now
-        });
-        let of_v4 = plans.iter().filter(|plan| plan.family == Family::V4);
-        let opens = mode == Some(Mode::Iptables)
-            && self.configuration.as_ref().is_some_and(|c| c.localhost_node_ports);
-        self.kernel.set_localnet(opens && kernel::needs_localnet(of_v4.flat_map(Plan::ports))).await;
-        let (services, slices) = (self.services.list(), self.slices.list());
-        self.checks.serve(checks::of_all_families(&services, &slices, &self.config.node_name), &self.last);
-        let seconds = usize::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0);
-        for (family, time) in &times {
-            self.metrics.observe(Metric::SyncDuration, &[family.name()], *time);
-        }
-        self.metrics
-            .set_all(Metric::LastTimestamp, times.keys().map(|family| (vec![family.name()], seconds)));
-        let rules = self.keeper.rules();
-        let labelled = || rules.iter().map(|(family, table, count)| (vec![family.name(), *table], *count));
-        self.metrics.set_all(Metric::Entries, labelled());
-        let of_iptables = labelled().filter(|_| mode == Some(Mode::Iptables));
-        self.metrics.set_all(Metric::RulesTotal, of_iptables);
-        let now = jiff::Timestamp::now();
-        for trigger in triggers {
-            let since = now.duration_since(trigger).try_into().unwrap_or(Duration::ZERO);
-            self.metrics.observe(Metric::ProgrammingDuration, &[], since);
-        }
-    }
-
-    /// Writes again what somebody broke, at once.
-    async fn mend(&mut self, told: Told) -> Result<(), KeepError> {
-        tokio::time::sleep(NOTICE_GATHER).await;
-        let mut all = vec![told];
-        if let Some(notices) = &mut self.notices {
-            while let Ok(more) = notices.try_recv() {
-                all.push(more);
-            }
-        }
-        let began = Instant::now();
-        for told in all {
-            if self.keeper.mend(&told).await? {
-                self.metrics.add(Metric::Repairs, &[], 1);
-                self.last.now();
-                let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-                tracing::warn!(
-                    took_ms,
-                    "packet rules were changed by somebody else, and have been written again"
-                );
-                tokio::time::sleep(REPAIR_PAUSE).await;
-                break;
-            }
-        }
-        Ok(())
     }
 }
 

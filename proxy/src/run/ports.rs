@@ -3,11 +3,8 @@
 use super::Error;
 use crate::configuration::Configuration;
 use crate::health::{self, LastSync};
-use crate::metrics::{self, Metrics, Shown};
-use crate::userspace::Relays;
+use crate::metrics::{self, Shown};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -29,8 +26,9 @@ pub struct Ports {
 }
 
 impl Ports {
-    pub fn new(metrics: Arc<Metrics>, mode: watch::Receiver<&'static str>, relays: Relays) -> Self {
-        Self { shown: Shown { metrics, mode, relays }, health: None, metrics: None }
+    /// Nothing is served yet.
+    pub fn new(shown: Shown) -> Self {
+        Self { shown, health: None, metrics: None }
     }
 
     /// Serves where the configuration says, and no longer where it said before.

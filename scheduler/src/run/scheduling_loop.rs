@@ -1,9 +1,11 @@
 //! The loop, and what is done with each decision.
 
+mod taking_in;
+
 use super::Event;
-use super::binding::{Binder, Outcome, Unbound, Verdict};
+use super::binding::{Binder, Verdict};
 use super::extender::Lookup;
-use super::preempting::{self, Told};
+use super::preempting;
 use super::report::Nomination;
 use super::rush::Rush;
 use crate::cache::Place;
@@ -14,8 +16,6 @@ use crate::framework::{Candidate, Permission, PostFilter, Status, Unhelpful};
 use crate::metrics::{Metric, Metrics};
 use crate::queue::{Popped, Rejection};
 use coracle_client::beat::{self, Patience};
-use coracle_client::{Delta, ObjectKey};
-use k8s_openapi::api::core::v1::{Node, Pod};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,14 +24,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Pods decided about in a row before other tasks of the thread get their turn.
-const TURN: usize = 16;
+const MAX_CYCLES_IN_A_ROW: usize = 16;
 /// How long a bound pod may stay unseen before its room is given to others. The binding was acknowledged, so only an
 /// informer that stands still for so long can be wrong.
-const ASSUMED_FOR: Duration = Duration::from_secs(60);
+const ASSUMED_TIMEOUT: Duration = Duration::from_secs(60);
 /// So long after the last pod that was scheduled memory that only makes the next ones quicker is given back.
-const REST_AFTER: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Gauges are brought up to date so often, while something happens.
-const GAUGES_EVERY: Duration = Duration::from_secs(1);
+const GAUGES_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Upstream's words when extenders leave no candidate.
 const NO_CANDIDATE: &str = "preemption: no candidate node for preemption";
@@ -98,11 +98,11 @@ impl Scheduler {
             if let Some(popped) = self.core.queue.pop(now) {
                 self.gauges_due = true;
                 self.rush.attempted(now);
-                self.rests_at = now + REST_AFTER;
+                self.rests_at = now + IDLE_TIMEOUT;
                 // Extenders have time limits of their own.
                 beat::working(Patience::Long, self.schedule(popped)).await;
                 turn += 1;
-                if turn % TURN == 0 {
+                if turn % MAX_CYCLES_IN_A_ROW == 0 {
                     self.gauges();
                     tokio::task::yield_now().await;
                 }
@@ -148,53 +148,6 @@ impl Scheduler {
             }
         }
         true
-    }
-
-    pub(super) fn take_in(&mut self, event: Event) {
-        self.gauges_due = true;
-        let now = Instant::now();
-        match event {
-            Event::Node(delta) => self.on_node(&delta, now),
-            Event::Pod(delta) => self.on_pod(&delta, now),
-            Event::Object(kind, ObjectKey { namespace, name }) => {
-                self.core.object_changed(kind, &namespace, &name, now);
-            }
-            Event::Bound(outcome) => self.on_outcome(*outcome, now),
-            Event::Told(told) => self.on_told(told, now),
-        }
-    }
-
-    fn on_node(&mut self, delta: &Delta<Node>, now: Instant) {
-        match (&delta.new, &delta.old) {
-            (Some(node), _) => self.core.set_node(node.clone(), now),
-            (None, Some(gone)) => self.core.remove_node(gone, now),
-            (None, None) => {}
-        }
-    }
-
-    fn on_pod(&mut self, delta: &Delta<Pod>, now: Instant) {
-        match (&delta.new, &delta.old) {
-            (Some(pod), old) => {
-                if pod.metadata.deletion_timestamp.is_some() {
-                    self.let_go(pod);
-                }
-                self.core.set_pod(pod, old.as_ref(), now);
-            }
-            (None, Some(gone)) => {
-                self.let_go(gone);
-                self.core.remove_pod(gone, now);
-            }
-            (None, None) => {}
-        }
-    }
-
-    /// A pod that goes before it is bound waits for nothing any more.
-    fn let_go(&self, pod: &Pod) {
-        let bound = pod.spec.as_ref().is_some_and(|s| s.node_name.as_ref().is_some_and(|n| !n.is_empty()));
-        if !bound {
-            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-            self.binder.waiting.cancel(uid, "removed");
-        }
     }
 
     async fn schedule(&mut self, popped: Popped) {
@@ -440,68 +393,6 @@ impl Scheduler {
         }
     }
 
-    fn on_told(&mut self, told: Told, now: Instant) {
-        if !told.worked {
-            self.core.withdraw(&told.uid);
-        }
-        self.core.queue.preempted(&told.uid, told.worked, now);
-    }
-
-    fn on_outcome(&mut self, outcome: Outcome, now: Instant) {
-        self.binding = self.binding.saturating_sub(1);
-        let Outcome { verdict: Verdict { popped, node, begun }, failure, announced } = outcome;
-        let uid = popped.pod.uid.clone();
-        let nomination = if announced { Nomination::TakeBack } else { Nomination::Clear };
-        match failure {
-            None => self.bound(&popped, begun, now),
-            // It was deleted, or somebody else bound it: nothing is tried again, and nobody wants to hear of it.
-            Some(_) if !self.core.queue.knows(&uid) => self.core.forget(&popped.pod, &node, now),
-            Some(Unbound::Denied(plugin, status)) => {
-                tracing::debug!(pod = %popped.pod.key, %node, why = status.message(), "not permitted");
-                self.core.snapshot.forget(&uid);
-                self.refused(&popped, "Permit", plugin, &status, begun);
-                if announced {
-                    self.binder.reporter.unnominated(&popped.pod);
-                }
-                self.core.forget(&popped.pod, &node, now);
-            }
-            Some(Unbound::Failed { why, rejected }) => {
-                tracing::debug!(pod = %popped.pod.key, %node, why, "not bound");
-                self.core.forget(&popped.pod, &node, now);
-                self.unbound(&popped, &why, rejected, &nomination, begun);
-            }
-        }
-    }
-
-    /// PreBind or Bind failed: the pod is tried again after its back-off, whoever is to blame.
-    fn unbound(
-        &mut self,
-        popped: &Popped,
-        why: &str,
-        rejected: bool,
-        nomination: &Nomination,
-        begun: Instant,
-    ) {
-        if !rejected {
-            return self.failed(popped, why, nomination, begun);
-        }
-        self.core.queue.retry(&popped.pod.uid, Instant::now());
-        self.report(popped, "Unschedulable", why, nomination);
-        self.attempted("unschedulable", popped, begun);
-    }
-
-    fn bound(&mut self, popped: &Popped, begun: Instant, now: Instant) {
-        let pod = &popped.pod;
-        self.metrics.add(Metric::AfterFlush, &[], i64::from(popped.flushed));
-        self.core.queue.remove(&pod.uid);
-        self.unseen.push_back((now + ASSUMED_FOR, pod.uid.clone()));
-        self.leave_seen();
-        self.attempted("scheduled", popped, begun);
-        self.metrics.observe_number(Metric::Attempts, &[], f64::from(popped.attempts));
-        let attempts = if popped.attempts < 15 { popped.attempts.to_string() } else { "15+".to_owned() };
-        self.metrics.observe(Metric::SliDuration, &[&attempts], now - popped.first);
-    }
-
     /// Gives the room of pods back that were bound and never seen.
     fn expire(&mut self, now: Instant) {
         self.leave_seen();
@@ -530,7 +421,7 @@ impl Scheduler {
         if now < self.gauges_at || !self.gauges_due {
             return;
         }
-        self.gauges_at = now + GAUGES_EVERY;
+        self.gauges_at = now + GAUGES_INTERVAL;
         self.gauges_due = false;
         self.leave_seen();
         super::gauges::set(&mut self.core, &self.metrics, self.unseen.len() + self.binding);

@@ -28,7 +28,7 @@ use users::Users;
 /// The service account, and the events' source.
 const ACCOUNT: &str = "attachdetach-controller";
 /// Until a volume that another node has is looked at again, beside what its attachment's changes tell.
-const AGAIN: Duration = Duration::from_secs(15);
+const RETRY_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A volume that pods of a node want.
 #[derive(Clone, Debug)]
@@ -284,7 +284,7 @@ impl AttachDetach {
                 format!("Volume is already used by pod(s) {}", users.join(", "))
             };
             self.tell_pods(wanted, true, &format!("Multi-Attach error for volume {volume:?} {why}"));
-            return Ok(Some(AGAIN));
+            return Ok(Some(RETRY_INTERVAL));
         }
         let made = VolumeAttachment {
             metadata: ObjectMeta { name: Some(attachment.clone()), ..ObjectMeta::default() },

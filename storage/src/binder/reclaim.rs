@@ -24,9 +24,9 @@ const IMAGE: &str = "registry.k8s.io/build-image/debian-base:bookworm-v1.0.4";
 const SCRUB: &str =
     r#"test -e /scrub && find /scrub -mindepth 1 -delete && test -z "$(ls -A /scrub)" || exit 1"#;
 /// Until something that failed, or cannot be yet, is tried again; upstream's --pvclaimbinder-sync-period.
-const AGAIN: Duration = Duration::from_secs(15);
+const RETRY_INTERVAL: Duration = Duration::from_secs(15);
 /// Until it is seen whether a directory is gone.
-const LOOK: Duration = Duration::from_millis(200);
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// Bytes for which a recycler gets another [`Scrub::per_gib`] seconds.
 const GIB: i64 = 1 << 30;
 
@@ -227,7 +227,7 @@ impl Binder {
         };
         if !running.is_finished() {
             self.removals.lock().insert(uid, running);
-            return Ok(Next::After(LOOK));
+            return Ok(Next::After(LOOK_INTERVAL));
         }
         let removed = running.await.map_err(io::Error::other).flatten();
         if let Err(error) = removed {
@@ -257,7 +257,7 @@ impl Binder {
         if !users.is_empty() {
             let message = format!("Volume is used by pods: {}", users.join(","));
             self.recorder.normal(volume.as_ref(), FAILED_RECYCLE, message);
-            return Ok(Next::After(AGAIN));
+            return Ok(Next::After(RETRY_INTERVAL));
         }
         let pod_name = format!("{PREFIX}{name}");
         let Some(pod) = self.pods.get(NAMESPACE, &pod_name) else {
@@ -265,14 +265,14 @@ impl Binder {
             if let Some(pod) = self.start(volume, scrub).await? {
                 self.recyclers.lock().insert(name, Recycling { of, pod: Some(pod), rest: None });
             }
-            return Ok(Next::After(AGAIN));
+            return Ok(Next::After(RETRY_INTERVAL));
         };
         if begun.is_none_or(|begun| begun.pod != pod.uid()) {
             // An earlier process' of ours, one for another claim's data, or somebody's who wants it to look scrubbed.
             self.remove(&pod_name, pod.uid()).await?;
             let why = "Recycle failed: old recycler pod found, will retry later";
             self.fail(volume, FAILED_RECYCLE, why).await?;
-            return Ok(Next::After(AGAIN));
+            return Ok(Next::After(RETRY_INTERVAL));
         }
         match progress(&pod) {
             Progress::Running => Ok(Next::Done),
@@ -285,12 +285,12 @@ impl Binder {
                 Ok(next)
             }
             Progress::Failed(why) => {
-                let rest = Some(Instant::now() + AGAIN);
+                let rest = Some(Instant::now() + RETRY_INTERVAL);
                 self.recyclers.lock().insert(name, Recycling { of, pod: None, rest });
                 self.remove(&pod_name, pod.uid()).await?;
                 let why = format!("Recycle failed: failed to recycle volume: {why}");
                 self.fail(volume, FAILED_RECYCLE, &why).await?;
-                Ok(Next::After(AGAIN))
+                Ok(Next::After(RETRY_INTERVAL))
             }
         }
     }

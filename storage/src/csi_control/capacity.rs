@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// Between looks, beside those that changes of volumes bring: others may use the same storage. Upstream's
 /// `--capacity-poll-interval`.
-const AGAIN: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 struct Capacity {
     client: kube::Client,
@@ -89,7 +89,7 @@ impl Reconciler for Capacity {
             self.services.of(driver).await.map_err(|error| ReconcileError::Other(error.to_string()))?;
         let service = service.filter(|service| asked && service.can(ControllerRpcType::GetCapacity));
         let (rooms, next) = match service {
-            Some(service) => (self.rooms(driver, &service).await?, Next::After(AGAIN)),
+            Some(service) => (self.rooms(driver, &service).await?, Next::After(RETRY_INTERVAL)),
             // A driver that is only away for a moment has its room still.
             None if asked && self.services.is_ours(driver) => return Ok(Next::Done),
             None => (Vec::new(), Next::Done),

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 const ROOM_LOOK: Duration = Duration::from_secs(60);
 
 /// Pause after the API server did not answer.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Works for ever on what its Node asks for. `node` is the newest copy of it; `client` may patch it. One volume after the
 /// other: they share a disk.
@@ -35,7 +35,7 @@ pub async fn serve(
                 Ok(()) => {}
                 Err(error) => {
                     tracing::warn!(%error, "what was done for local-path volumes is not told yet, trying again");
-                    tokio::time::sleep(RETRY).await;
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                     continue;
                 }
             }

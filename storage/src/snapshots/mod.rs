@@ -10,6 +10,7 @@ mod control;
 mod source;
 mod taker;
 mod types;
+mod wiring;
 
 pub use control::{Common, Key, Snapshots};
 pub use taker::{Everything, TakeError, Taken, Taker};
@@ -38,7 +39,7 @@ pub async fn run<T: Taker>(common: Common, taker: T, stop: &CancellationToken) {
                 running = None;
             } else if running.is_none() {
                 let stop = stop.child_token();
-                tokio::spawn(control::run(common.clone(), taker.clone(), stop.clone()));
+                tokio::spawn(wiring::run(common.clone(), taker.clone(), stop.clone()));
                 running = Some(stop.drop_guard());
             }
         }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// After the end of a watch that was too slow, or shortly before the end of the process.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Where revoked certificates are named. Each key of its data is the SHA-256 of a certificate's DER in lower-case
 /// hexadecimal digits; the values are for people.
@@ -106,6 +106,6 @@ pub async fn follow(authenticator: Arc<Authenticator>, cache: Arc<Cache>, stop: 
         while let Some(Some(_)) = stop.run_until_cancelled(watcher.next()).await {
             authenticator.revocations_changed();
         }
-        let _ = stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await;
+        let _ = stop.run_until_cancelled(tokio::time::sleep(RETRY_INTERVAL)).await;
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// After the end of a watch that was too slow, or shortly before the end of the process.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What showed who is asking.
 #[derive(Clone)]
@@ -70,7 +70,7 @@ impl Inner {
                 return;
             }
             tokio::select! {
-                lost = any(&mut watchers), if !foreign => if lost { tokio::time::sleep(AGAIN).await },
+                lost = any(&mut watchers), if !foreign => if lost { tokio::time::sleep(RETRY_INTERVAL).await },
                 changed = configured.changed() => if changed.is_err() { std::future::pending::<()>().await },
                 () = tokio::time::sleep(ASK_AGAIN), if foreign && self.authenticator.webhook.is_some() => {}
             }

@@ -3,22 +3,31 @@
 use super::gate::{Decide, Pending, Said};
 use super::node::NodeAuthorizer;
 use super::rules::Resolved;
-use super::webhook::Webhook;
+use super::webhook::{self, Webhook};
 use super::{Attributes, Authorizer, Decision, Generation, MASTERS, Rbac, Verdict};
 use coracle_api::UserInfo;
 use coracle_component_base::metrics::{self, Counter, Family};
 use coracle_requests::Reader;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-/// Under upstream's name. Who decides is counted; `system:masters` are not, because nobody is asked.
-static DECISIONS: LazyLock<Family<Counter>> = LazyLock::new(|| {
-    Family::new(
-        "apiserver_authorization_decisions_total",
-        "Decisions that ended the question, by the authorizer that made them.",
-        &["decision", "name", "type"],
-        Counter::default,
-    )
-});
+/// What is counted of authorization, over every change of its configuration.
+struct Figures {
+    /// Under upstream's name. Who decides is counted; `system:masters` are not, because nobody is asked.
+    decisions: Family<Counter>,
+    webhooks: Arc<webhook::Metrics>,
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        let decisions = Family::new(
+            "apiserver_authorization_decisions_total",
+            "Decisions that ended the question, by the authorizer that made them.",
+            &["decision", "name", "type"],
+            Counter::default,
+        );
+        Self { decisions, webhooks: Arc::default() }
+    }
+}
 
 /// The authorizers that read this server's own objects. They are made once and serve every chain, so that a new
 /// configuration begins with what they have compiled.
@@ -26,12 +35,23 @@ static DECISIONS: LazyLock<Family<Counter>> = LazyLock::new(|| {
 pub struct Locals {
     node: Arc<NodeAuthorizer>,
     rbac: Arc<Rbac>,
+    figures: Arc<Figures>,
 }
 
 impl Locals {
     pub fn new(read: Arc<dyn Reader>, generation: Generation) -> Self {
         let node = Arc::new(NodeAuthorizer::new(read.clone()));
-        Self { node, rbac: Arc::new(Rbac::new(read, generation)) }
+        let figures = Arc::<Figures>::default();
+        let shown = figures.clone();
+        metrics::global().collect_as("authorization", move |text| {
+            shown.decisions.render(text);
+            shown.webhooks.render(text);
+        });
+        Self { node, rbac: Arc::new(Rbac::new(read, generation)), figures }
+    }
+
+    pub(super) fn webhook(&self, webhook: Webhook) -> By {
+        By::Webhook(Box::new(webhook.counted_in(self.figures.webhooks.clone())))
     }
 
     pub(super) fn node(&self) -> By {
@@ -71,9 +91,8 @@ impl Chain {
 
     /// `links` are type, name and who it is.
     pub(super) fn of(locals: &Locals, links: Vec<(&'static str, String, By)>) -> Self {
-        metrics::global().collect_as("authorization", |text| DECISIONS.render(text));
         let link = |(kind, name, by): (&str, String, By)| {
-            let counter = |decision| DECISIONS.handle(&[decision, &name, kind]);
+            let counter = |decision| locals.figures.decisions.handle(&[decision, &name, kind]);
             Link { by, allowed: counter("allowed"), denied: counter("denied") }
         };
         Self { links: links.into_iter().map(link).collect(), rbac: locals.rbac.clone() }

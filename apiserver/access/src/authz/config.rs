@@ -188,7 +188,7 @@ impl Plan {
                 (Kind::Node, _) => locals.node(),
                 (Kind::Rbac, _) => locals.rbac(),
                 (Kind::AlwaysAllow, _) => By::Local(Arc::new(always::AlwaysAllow)),
-                (Kind::Webhook, Some(webhook)) => By::Webhook(Box::new(webhook)),
+                (Kind::Webhook, Some(webhook)) => locals.webhook(webhook),
                 // No constructor makes a webhook without its settings; if one did, it would let nobody through.
                 (Kind::AlwaysDeny | Kind::Webhook, _) => By::Local(Arc::new(always::AlwaysDeny)),
             };

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 /// After a failed write, and before a watch that has ended is begun again.
-const RETRY: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 const RESUME: Duration = Duration::from_millis(100);
 
 /// Upstream's name of the field manager.
@@ -37,7 +37,7 @@ pub async fn maintain(cache: Arc<Cache>, service: Router, stop: CancellationToke
         }
         let ended = tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(RETRY), if failed => false,
+            () = tokio::time::sleep(RETRY_INTERVAL), if failed => false,
             item = watcher.next() => item.is_none(),
         };
         while watcher.try_next().is_some() {}

@@ -1,8 +1,7 @@
 //! What is counted of webhooks, under upstream's names.
 
 use super::ask::Failure;
-use coracle_component_base::metrics::{self, Counter, Family};
-use std::sync::{LazyLock, Once};
+use coracle_component_base::metrics;
 use std::time::Duration;
 
 /// The largest code that is told apart, as upstream: webhooks can make up codes.
@@ -17,45 +16,6 @@ pub(super) struct Labels<'a> {
     pub operation: &'static str,
 }
 
-struct Webhooks {
-    requests: Family<Counter>,
-    excluded: Family<Counter>,
-    condition_errors: Family<Counter>,
-}
-
-static WEBHOOKS: LazyLock<Webhooks> = LazyLock::new(|| Webhooks {
-    requests: Family::new(
-        "apiserver_admission_webhook_request_total",
-        "Calls of webhooks by the code of their answer.",
-        &["code", "name", "operation", "rejected", "type"],
-        Counter::default,
-    ),
-    excluded: Family::new(
-        "apiserver_admission_match_condition_exclusions_total",
-        "Requests that match conditions kept from a webhook.",
-        &["kind", "name", "operation", "type"],
-        Counter::default,
-    ),
-    condition_errors: Family::new(
-        "apiserver_admission_match_condition_evaluation_errors_total",
-        "Match conditions that could not be evaluated.",
-        &["kind", "name", "operation", "type"],
-        Counter::default,
-    ),
-});
-
-/// Shows them on the page of metrics; once is enough.
-pub(super) fn show() {
-    static SHOWN: Once = Once::new();
-    SHOWN.call_once(|| {
-        metrics::global().collect_as("webhooks", |text| {
-            WEBHOOKS.requests.render(text);
-            WEBHOOKS.excluded.render(text);
-            WEBHOOKS.condition_errors.render(text);
-        });
-    });
-}
-
 impl Labels<'_> {
     /// A webhook was asked; `fails_open` is its failure policy.
     pub fn asked(self, failure: Option<&Failure>, fails_open: bool, took: Duration) {
@@ -67,12 +27,11 @@ impl Labels<'_> {
         };
         let forgiven = fails_open && matches!(failure, Some(Failure::Call { .. }));
         let error = error.filter(|_| !forgiven);
-        let rejected = if error.is_some() { "true" } else { "false" };
         let code = code.min(MOST_CODE);
         let Self { name, kind, operation } = self;
         let metrics = metrics::global();
         metrics.admission_webhook(name, operation, kind, error.is_some(), took);
-        WEBHOOKS.requests.with(&[&code.to_string(), name, operation, rejected, kind], |c| c.add(1));
+        metrics.webhook_answered(name, operation, kind, error.is_some(), code);
         if let Some(error) = error {
             metrics.webhook_rejected(name, operation, kind, error, code);
         }
@@ -82,10 +41,10 @@ impl Labels<'_> {
     }
 
     pub fn excluded(self) {
-        WEBHOOKS.excluded.with(&["webhook", self.name, self.operation, self.kind], |c| c.add(1));
+        metrics::global().webhook_excluded(self.name, self.operation, self.kind);
     }
 
     pub fn condition_failed(self) {
-        WEBHOOKS.condition_errors.with(&["webhook", self.name, self.operation, self.kind], |c| c.add(1));
+        metrics::global().webhook_condition_failed(self.name, self.operation, self.kind);
     }
 }

@@ -1,11 +1,11 @@
 //! MutatingAdmissionWebhook: one webhook after the other, each sees what those before it have made.
 
+use super::MUTATING;
 use super::ask::{Asking, Failure};
 use super::audit::Place;
 use super::hook::Hook;
 use super::hooks::Hooks;
 use super::review::Shown;
-use super::{MUTATING, metrics};
 use crate::matching::is_exempt;
 use crate::{MutatingStep, Round, Write};
 use coracle_api::patch::{self, PatchType};
@@ -42,7 +42,6 @@ impl Notes {
 
 impl Mutating {
     pub fn new(read: Arc<dyn Reader>) -> Self {
-        metrics::show();
         Self(Hooks::new(read, "mutatingwebhookconfigurations.admissionregistration.k8s.io"))
     }
 }

@@ -1,12 +1,12 @@
 //! ValidatingAdmissionWebhook: all webhooks at once. Every answer is awaited; of several refusals the first in the order
 //! of the configurations is told.
 
+use super::VALIDATING;
 use super::ask::Asking;
 use super::audit::Place;
 use super::hook::Hook;
 use super::hooks::{Compiled, Hooks};
 use super::review::Shown;
-use super::{VALIDATING, metrics};
 use crate::matching::is_exempt;
 use crate::{ValidatingStep, Write};
 use coracle_api::{ApiError, Object};
@@ -25,7 +25,6 @@ struct Asked<'a> {
 
 impl Validating {
     pub fn new(read: Arc<dyn Reader>) -> Self {
-        metrics::show();
         Self(Hooks::new(read, "validatingwebhookconfigurations.admissionregistration.k8s.io"))
     }
 }

@@ -128,6 +128,9 @@ struct Webhooks {
     durations: Family<Histogram>,
     failed_open: Family<Counter>,
     rejected: Family<Counter>,
+    requests: Family<Counter>,
+    excluded: Family<Counter>,
+    condition_errors: Family<Counter>,
 }
 
 impl Default for Webhooks {
@@ -149,6 +152,24 @@ impl Default for Webhooks {
                 "apiserver_admission_webhook_rejection_count",
                 "Requests that a webhook refused, or whose webhook failed.",
                 &["error_type", "name", "operation", "rejection_code", "type"],
+                Counter::default,
+            ),
+            requests: Family::new(
+                "apiserver_admission_webhook_request_total",
+                "Calls of webhooks by the code of their answer.",
+                &["code", "name", "operation", "rejected", "type"],
+                Counter::default,
+            ),
+            excluded: Family::new(
+                "apiserver_admission_match_condition_exclusions_total",
+                "Requests that match conditions kept from a webhook.",
+                &["kind", "name", "operation", "type"],
+                Counter::default,
+            ),
+            condition_errors: Family::new(
+                "apiserver_admission_match_condition_evaluation_errors_total",
+                "Match conditions that could not be evaluated.",
+                &["kind", "name", "operation", "type"],
                 Counter::default,
             ),
         }
@@ -196,6 +217,26 @@ impl Access {
         self.webhooks.durations.with(&[name, operation, flag(rejected), kind], |h| h.observe(duration));
     }
 
+    pub(super) fn webhook_answered(
+        &self,
+        name: &str,
+        operation: &str,
+        kind: &str,
+        rejected: bool,
+        code: u16,
+    ) {
+        let code = code.to_string();
+        self.webhooks.requests.with(&[&code, name, operation, flag(rejected), kind], |c| c.add(1));
+    }
+
+    pub(super) fn webhook_excluded(&self, name: &str, operation: &str, kind: &str) {
+        self.webhooks.excluded.with(&["webhook", name, operation, kind], |c| c.add(1));
+    }
+
+    pub(super) fn webhook_condition_failed(&self, name: &str, operation: &str, kind: &str) {
+        self.webhooks.condition_errors.with(&["webhook", name, operation, kind], |c| c.add(1));
+    }
+
     pub(super) fn failed_open(&self, name: &str, kind: &str) {
         self.webhooks.failed_open.with(&[name, kind], |counter| counter.add(1));
     }
@@ -240,6 +281,9 @@ impl Access {
         self.webhooks.durations.render(text);
         self.webhooks.failed_open.render(text);
         self.webhooks.rejected.render(text);
+        self.webhooks.requests.render(text);
+        self.webhooks.excluded.render(text);
+        self.webhooks.condition_errors.render(text);
         self.policies.render(text);
         self.policy_durations.render(text);
         for (name, help, histogram) in [

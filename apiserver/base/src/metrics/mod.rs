@@ -203,6 +203,21 @@ impl Metrics {
         self.access.webhook(name, operation, kind, rejected, duration);
     }
 
+    /// An admission webhook was called; `code` is its answer's status, 0 where there is none.
+    pub fn webhook_answered(&self, name: &str, operation: &str, kind: &str, rejected: bool, code: u16) {
+        self.access.webhook_answered(name, operation, kind, rejected, code);
+    }
+
+    /// Match conditions kept a request from an admission webhook.
+    pub fn webhook_excluded(&self, name: &str, operation: &str, kind: &str) {
+        self.access.webhook_excluded(name, operation, kind);
+    }
+
+    /// A match condition of an admission webhook could not be evaluated.
+    pub fn webhook_condition_failed(&self, name: &str, operation: &str, kind: &str) {
+        self.access.webhook_condition_failed(name, operation, kind);
+    }
+
     /// A webhook could not be asked, and its failure policy let the request through.
     pub fn webhook_failed_open(&self, name: &str, kind: &str) {
         self.access.failed_open(name, kind);
@@ -430,9 +445,11 @@ pub fn render_process(clients: impl Fn(&mut Text)) -> String {
     text.finish()
 }
 
+/// Of the process and not handed in: expressions of CEL are compiled by the validation of strategies, which is pure and is
+/// given nothing but the object, and their figures belong on the server's page.
 static PROCESS: LazyLock<Metrics> = LazyLock::new(Metrics::default);
 
-/// The metrics of the process's own server. Tests with several servers in one process give each its own.
+/// The metrics of the process's own server. Of several servers in one process, the last shows what it collects.
 pub fn global() -> &'static Metrics {
     &PROCESS
 }

@@ -6,6 +6,7 @@ use super::span::{Attribute, Finished};
 use crate::metrics::Counter;
 use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
+use coracle_tls::outbound::{self, ConnectError, Stream};
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
@@ -13,8 +14,7 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +31,8 @@ const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Expor
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error("connect to the collector")]
+    Dial(#[from] ConnectError),
+    #[error("connect to the collector's socket")]
     Connect(#[source] std::io::Error),
     #[error("speak HTTP/2 to the collector")]
     Http(#[source] hyper::Error),
@@ -50,9 +52,6 @@ pub struct Figures {
     pub sent: Counter,
     pub failed: Counter,
 }
-
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 pub struct Exporter {
     endpoint: Endpoint,
@@ -131,9 +130,7 @@ impl Exporter {
 
     async fn connect(&self) -> Result<SendRequest<Body>, ExportError> {
         let stream: Box<dyn Stream> = match &self.endpoint {
-            Endpoint::Host { host, port } => {
-                Box::new(TcpStream::connect((host.as_str(), *port)).await.map_err(ExportError::Connect)?)
-            }
+            Endpoint::Host { host, port } => Box::new(outbound::dial((host.as_str(), *port)).await?),
             Endpoint::Unix(path) => Box::new(UnixStream::connect(path).await.map_err(ExportError::Connect)?),
         };
         let (sender, connection) =

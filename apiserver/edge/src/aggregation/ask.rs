@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// A server that has not answered by then is as good as none.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest document that is read; metrics-server's Swagger has 100 KB, those of the largest known servers 4 MB.
 const MOST_BYTES: usize = 16 << 20;
 /// Each asks another endpoint, if there are several.
@@ -81,5 +81,5 @@ async fn once(remote: &Remote, reader: &dyn Reader, path: &str, etag: &str) -> R
         Ok(Document { body, etag, unchanged })
     };
     let timed_out = || failing(format!("Get {url:?}: context deadline exceeded"));
-    tokio::time::timeout(PATIENCE, exchange).await.unwrap_or_else(|_| Err(timed_out()))
+    tokio::time::timeout(WAIT_TIMEOUT, exchange).await.unwrap_or_else(|_| Err(timed_out()))
 }

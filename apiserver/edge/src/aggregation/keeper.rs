@@ -33,7 +33,7 @@ const TOGETHER: Duration = Duration::from_millis(50);
 /// Rounds of writes in a row after which something else must be undoing them.
 const MOST_ROUNDS: u32 = 20;
 /// After a failed write.
-const RETRY: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How often a server that answers is asked whether it still does, and whether it says something new. Upstream: its
 /// availability every 30 s, its discovery every 60 s.
 const CHECK: Duration = Duration::from_secs(60);
@@ -87,7 +87,7 @@ impl Keeper {
                 rounds = 0;
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = tokio::time::sleep(RETRY) => continue,
+                    () = tokio::time::sleep(RETRY_INTERVAL) => continue,
                 }
             }
             tokio::select! {

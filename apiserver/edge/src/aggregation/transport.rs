@@ -2,34 +2,30 @@
 
 use super::identity::FrontProxy;
 use super::resolve::{Address, ServiceReference};
-use crate::connect::backend::{BackendError, DIAL_LIMIT};
+use crate::connect::backend::BackendError;
 use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use coracle_api::Object;
 use coracle_requests::value::{bool_at, str_at};
-use coracle_tls::AnyCertificate;
+use coracle_tls::{AnyCertificate, outbound};
 use http::{HeaderValue, Method, Request, Response, header};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::http1::SendRequest;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use rustls::client::ResolvesClientCert;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::{CertificateDer, ServerName};
-use std::io;
+use rustls_pki_types::CertificateDer;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio_rustls::TlsConnector;
 
 /// Connections that wait for the next request, a server; more are closed after their answer.
 const MOST_IDLE: usize = 8;
@@ -194,26 +190,14 @@ impl Transport {
     }
 
     async fn dial(&self, address: &Address) -> Result<SendRequest<Body>, BackendError> {
-        let dialled = tokio::time::timeout(DIAL_LIMIT, self.connect(address)).await;
-        dialled.unwrap_or_else(|_| Err(BackendError::Timeout { address: address.to_string() }))
-    }
-
-    async fn connect(&self, address: &Address) -> Result<SendRequest<Body>, BackendError> {
         let text = || address.to_string();
-        let stream = TcpStream::connect((address.host.as_str(), address.port)).await;
-        let stream = stream.map_err(|source| BackendError::Dial { address: text(), source })?;
-        stream.set_nodelay(true).map_err(|source| BackendError::Dial { address: text(), source })?;
-        let tls_error = |source| BackendError::Tls { address: text(), source };
-        let name = ServerName::try_from(self.settings.service.host())
-            .map_err(|error| tls_error(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-        let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await.map_err(tls_error)?;
-        let handshake = http1::handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = handshake.map_err(|e| http_error(address, e))?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.with_upgrades().await {
-                tracing::debug!(%error, "connection to an aggregated server ended");
-            }
-        });
+        let name = outbound::server_name(&self.settings.service.host())
+            .map_err(|source| BackendError::Tls { address: text(), source })?;
+        let to = (address.host.as_str(), address.port);
+        let stream = outbound::connect(to, Some((self.tls.clone(), name))).await;
+        let stream = stream.map_err(|error| BackendError::of(text(), error))?;
+        let (sender, driver) = outbound::http1(stream).await.map_err(|e| http_error(address, e))?;
+        driver.detach();
         Ok(sender)
     }
 }

@@ -6,23 +6,17 @@ use super::{items, text};
 use axum::body::Body;
 use coracle_api::{ApiError, Object};
 use coracle_requests::Reader;
+use coracle_tls::outbound::{self, CONNECT_TIMEOUT, ConnectError, Stream};
 use http::{HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
 use rustls::{CertificateError, ClientConfig};
 use rustls_pki_types::ServerName;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
-
-/// Time for the TCP and TLS handshakes together; upstream's dialer gives 30 s. A dead node shows up after this.
-pub(crate) const DIAL_LIMIT: Duration = Duration::from_secs(30);
 
 /// Statistics of 500 pods are about 1 MB.
 const LONGEST_DOCUMENT_BYTES: usize = 16 << 20;
@@ -67,10 +61,7 @@ impl KubeletClient {
         let name = ServerName::try_from(node.to_owned()).map_err(|error| error.to_string())?;
         let tls = Some(Tls { config: self.tls.clone(), name, verified: true });
         let backend = Backend { host: ip.to_string(), port, tls, reach: self.guard.kubelet(node) };
-        match tokio::time::timeout(DIAL_LIMIT, backend.dial()).await {
-            Ok(met) => met.map(drop).map_err(|error| error.to_string()),
-            Err(_) => Err(BackendError::Timeout { address: backend.authority() }.to_string()),
-        }
+        backend.dial().await.map(drop).map_err(|error| error.to_string())
     }
 
     /// A JSON document of the node's kubelet.
@@ -180,6 +171,16 @@ pub enum BackendError {
     NoUpgrade(u16),
 }
 
+impl BackendError {
+    pub(crate) fn of(address: String, error: ConnectError) -> Self {
+        match error {
+            ConnectError::Dial(source) => Self::Dial { address, source },
+            ConnectError::Tls(source) => Self::Tls { address, source },
+            ConnectError::Timeout => Self::Timeout { address },
+        }
+    }
+}
+
 /// Whether nobody who is trusted vouches for the other side's certificate, whatever it says.
 fn is_untrusted(error: &io::Error) -> bool {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
@@ -221,40 +222,30 @@ impl Backend {
         if let Ok(host) = HeaderValue::from_str(&self.authority()) {
             request.headers_mut().entry(header::HOST).or_insert(host);
         }
-        let dial = tokio::time::timeout(DIAL_LIMIT, self.dial()).await;
-        let stream = dial.map_err(|_| BackendError::Timeout { address: self.authority() })??;
+        let stream = self.dial().await?;
         let failed = |source| BackendError::Http { address: self.authority(), source };
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.with_upgrades().await {
-                tracing::debug!(%error, "connection to a backend ended");
-            }
-        });
+        let (mut sender, driver) = outbound::http1(stream).await.map_err(failed)?;
+        driver.detach();
         sender.send_request(request).await.map_err(failed)
     }
 
-    async fn dial(&self) -> Result<Box<dyn Io>, BackendError> {
+    async fn dial(&self) -> Result<Box<dyn Stream>, BackendError> {
         let address = self.authority();
-        let failed = |source| BackendError::Dial { address: address.clone(), source };
-        let found = self.resolved().await.map_err(failed)?;
+        let found = tokio::time::timeout(CONNECT_TIMEOUT, self.resolved()).await;
+        let found = found.map_err(|_| BackendError::Timeout { address: address.clone() })?;
+        let found = found.map_err(|source| BackendError::Dial { address: address.clone(), source })?;
         let allowed: Vec<SocketAddr> = found.into_iter().filter(|a| self.reach.allows(a.ip())).collect();
         if allowed.is_empty() {
             return Err(BackendError::NotAllowed { address });
         }
-        let stream = TcpStream::connect(allowed.as_slice()).await.map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
-        let Some(Tls { config, name, verified }) = &self.tls else { return Ok(Box::new(stream)) };
-        let failed = |source| {
-            let address = address.clone();
-            if *verified && is_untrusted(&source) {
-                return BackendError::UntrustedKubelet { address, source };
+        let tls = self.tls.as_ref().map(|tls| (tls.config.clone(), tls.name.clone()));
+        let verified = self.tls.as_ref().is_some_and(|tls| tls.verified);
+        outbound::connect(allowed.as_slice(), tls).await.map_err(|error| match error {
+            ConnectError::Tls(source) if verified && is_untrusted(&source) => {
+                BackendError::UntrustedKubelet { address, source }
             }
-            BackendError::Tls { address, source }
-        };
-        let stream =
-            TlsConnector::from(config.clone()).connect(name.clone(), stream).await.map_err(failed)?;
-        Ok(Box::new(stream))
+            error => BackendError::of(address, error),
+        })
     }
 
     /// The addresses that are judged are those that are dialled: a name is asked for once.
@@ -265,7 +256,3 @@ impl Backend {
         }
     }
 }
-
-/// A byte stream, with TLS or without.
-pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 /// After a failed write.
-const RETRY: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// Rounds of writes in a row after which something else must be undoing them.
 const MOST_ROUNDS: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(60);
@@ -71,7 +71,7 @@ pub async fn maintain(
         let again = match done {
             Err(error) => {
                 tracing::warn!(%error, "default objects of priority and fairness");
-                RETRY
+                RETRY_INTERVAL
             }
             Ok(()) if rounds > MOST_ROUNDS => PAUSE,
             Ok(()) => Duration::MAX,

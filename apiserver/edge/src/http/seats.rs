@@ -16,7 +16,7 @@ const TAKES: Duration = Duration::from_millis(100);
 
 /// From one attempt to have a seat again to the next, where there are more who wait than may: what upstream tells those
 /// whom it refuses.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Of one request. Without a flow (streams have none) there is nothing to leave.
 #[derive(Default)]
@@ -101,7 +101,7 @@ impl Taken {
     /// Waits for a seat, however long that takes.
     pub async fn again(self: Arc<Self>, server: Arc<ServerState>, info: RequestInfo) {
         while self.seats.again(&server, &info).await.is_err() {
-            sleep(AGAIN).await;
+            sleep(RETRY_INTERVAL).await;
         }
         *self.state.lock() = State { took: Instant::now(), left: false };
         self.watch();

@@ -17,7 +17,7 @@ const FRESH: Duration = Duration::from_secs(10);
 const STALE: Duration = Duration::from_secs(90);
 const GAP: Duration = Duration::from_secs(1);
 /// A kubelet that has not answered by then is left out.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// File systems and volumes take their time to be counted, and nobody asks here for them.
 const SUMMARY: &str = "/stats/summary?only_cpu_and_memory=true";
 /// Kubelets that are read at a time.
@@ -94,7 +94,7 @@ impl Collector {
 }
 
 async fn sample(node: &str, reader: &dyn Reader, kubelets: &KubeletClient) -> Result<Sample, ApiError> {
-    let read = tokio::time::timeout(PATIENCE, kubelets.json(node, SUMMARY, reader)).await;
+    let read = tokio::time::timeout(WAIT_TIMEOUT, kubelets.json(node, SUMMARY, reader)).await;
     let summary = read.map_err(|_| ApiError::unavailable("the kubelet did not answer in time"))??;
     Ok(Sample::of(&summary))
 }

@@ -5,6 +5,7 @@
 //! already is told so by its tag, for which it need not be made.
 
 mod custom;
+mod gnostic;
 mod merge;
 mod operations;
 mod pages;
@@ -97,14 +98,14 @@ pub fn find(path: &str, accept: &str, offer: &Arc<Documents>) -> Option<Result<P
     let tags = Tags::of(offer);
     let json = accepts_json(accept);
     let (what, tag, protobuf) = match path {
-        "/openapi/v2" if !json && v2_protobuf::accepted(accept) => {
+        "/openapi/v2" if !json && gnostic::accepted(accept, gnostic::Version::V2) => {
             (What::V2(Form::Protobuf), format!("{}P", tags.v2), Some(v2_protobuf::CONTENT_TYPE))
         }
         "/openapi/v2" => (What::V2(Form::Json), tags.v2.clone(), None),
         "/openapi/v3" => (What::Index, tags.index.clone(), None),
         _ => {
             let name = path.strip_prefix("/openapi/v3/")?;
-            let protobuf = !json && v3_protobuf::accepted(accept);
+            let protobuf = !json && gnostic::accepted(accept, gnostic::Version::V3);
             let form = if protobuf { Form::Protobuf } else { Form::Json };
             // Both forms have the tag that the index names.
             let tag = tags.document(name)?.to_owned();

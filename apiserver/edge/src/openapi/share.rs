@@ -2,8 +2,9 @@
 //! is megabytes long: it is kept while documents are asked for, so that the next one after a change costs only what has
 //! been changed, and dropped after.
 
+use super::gnostic::{put, put_named};
 use super::v2::{all_paths, definitions, path_item};
-use super::v2_protobuf::{encode, put, put_named};
+use super::v2_protobuf::encode;
 use super::v2_protobuf_paths::put_path;
 use crate::wire::gzip::Packed;
 use bytes::Bytes;

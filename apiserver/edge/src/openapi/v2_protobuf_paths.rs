@@ -2,20 +2,13 @@
 //!
 //! Field numbers: <https://github.com/google/gnostic-models/blob/main/openapiv2/OpenAPIv2.proto>.
 
-use super::v2_protobuf::{any, encode, put, put_named, put_number, wrapped};
+use super::gnostic::{any, items, members, put, put_named, put_number, wrapped};
+use super::v2_protobuf::encode;
 use serde_json::Value;
 
 /// A member of `paths` (field 2 of `Paths`).
 pub(super) fn put_path(out: &mut Vec<u8>, template: &str, item: &Value) {
     put_named(out, 2, template, &path_item(item));
-}
-
-fn members(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
-    value.as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value))
-}
-
-fn items(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
 }
 
 fn put_texts(out: &mut Vec<u8>, tag: u64, list: &Value) {

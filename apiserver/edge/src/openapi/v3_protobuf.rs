@@ -2,16 +2,12 @@
 //!
 //! Field numbers: <https://github.com/google/gnostic-models/blob/main/openapiv3/OpenAPIv3.proto>.
 
-use super::v2_protobuf::{any, put, put_double, put_named, put_number, wrapped};
+use super::gnostic::{
+    Version, any, items, map, members, put, put_double, put_keyword, put_named, put_number, text, wrapped,
+};
 use serde_json::Value;
 
 pub const CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
-
-/// Clients spell the type with an `@` or, as the answer does, with a dot.
-pub fn accepted(accept: &str) -> bool {
-    accept.contains("com.github.proto-openapi.spec.v3@v1.0+protobuf")
-        || accept.contains("com.github.proto-openapi.spec.v3.v1.0+protobuf")
-}
 
 /// The whole of a document that [`v3::document`](super::v3::document) made.
 pub fn encode(document: &Value) -> Vec<u8> {
@@ -33,25 +29,6 @@ pub fn encode(document: &Value) -> Vec<u8> {
         }
     }
     put(&mut out, 5, &components);
-    out
-}
-
-fn text(value: &Value) -> &[u8] {
-    value.as_str().unwrap_or_default().as_bytes()
-}
-
-fn members(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
-    value.as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value))
-}
-
-fn items(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-/// A map (1) of names with their messages.
-fn map(value: &Value, message: impl Fn(&Value) -> Vec<u8>) -> Vec<u8> {
-    let mut out = Vec::new();
-    members(value).for_each(|(name, member)| put_named(&mut out, 1, name, &message(member)));
     out
 }
 
@@ -157,22 +134,6 @@ fn own_schema(of: &Value) -> Vec<u8> {
         match key {
             "nullable" => put_number(&mut out, 1, value),
             "example" => put(&mut out, 7, &any(value)),
-            "title" => put(&mut out, 9, text(value)),
-            "multipleOf" => put_double(&mut out, 10, value),
-            "maximum" => put_double(&mut out, 11, value),
-            "exclusiveMaximum" => put_number(&mut out, 12, value),
-            "minimum" => put_double(&mut out, 13, value),
-            "exclusiveMinimum" => put_number(&mut out, 14, value),
-            "maxLength" => put_number(&mut out, 15, value),
-            "minLength" => put_number(&mut out, 16, value),
-            "pattern" => put(&mut out, 17, text(value)),
-            "maxItems" => put_number(&mut out, 18, value),
-            "minItems" => put_number(&mut out, 19, value),
-            "uniqueItems" => put_number(&mut out, 20, value),
-            "maxProperties" => put_number(&mut out, 21, value),
-            "minProperties" => put_number(&mut out, 22, value),
-            "required" => items(value).for_each(|name| put(&mut out, 23, text(name))),
-            "enum" => items(value).for_each(|one| put(&mut out, 24, &any(one))),
             "type" => put(&mut out, 25, text(value)),
             "allOf" => items(value).for_each(|part| put(&mut out, 26, &schema(part))),
             "oneOf" => items(value).for_each(|part| put(&mut out, 27, &schema(part))),
@@ -182,11 +143,8 @@ fn own_schema(of: &Value) -> Vec<u8> {
             "properties" => put(&mut out, 31, &map(value, schema)),
             "additionalProperties" => put(&mut out, 32, &additional(value)),
             "default" => put(&mut out, 33, &default(value)),
-            "description" => put(&mut out, 34, text(value)),
-            "format" => put(&mut out, 35, text(value)),
-            extension if extension.starts_with("x-") => put_named(&mut out, 36, extension, &any(value)),
-            // Nothing else stands in the schemas; a test says so.
-            _ => {}
+            // Nothing but these stands in the schemas; a test says so.
+            key => put_keyword(&mut out, Version::V3, key, value),
         }
     }
     out

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// How often it is looked for what rests: a value is packed between one and two of these after it was last read. A look
 /// at 10,000 objects takes a millisecond.
-const LOOK: Duration = Duration::from_secs(10);
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A resource with fewer objects is not worth a dictionary of its own.
 const OBJECTS: usize = 64;
@@ -20,7 +20,7 @@ pub fn pack_what_rests(cache: &Arc<Cache>) {
 async fn look_again(cache: Weak<Cache>) {
     let mut packer = Packer::default();
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(LOOK_INTERVAL).await;
         let Some(cache) = cache.upgrade() else { return };
         let look = move || {
             cache.pack(&mut packer);
@@ -105,11 +105,11 @@ mod tests {
         let (_store, cache) = cache_of("configmaps", OBJECTS).await;
         pack_what_rests(&cache);
         let objects = cache.snapshot("configmaps.").objects;
-        tokio::time::sleep(4 * LOOK).await;
+        tokio::time::sleep(4 * LOOK_INTERVAL).await;
         assert!(objects.values().all(|object| object.raw.is_packed()));
         let gone = Arc::downgrade(&cache);
         drop(cache);
-        tokio::time::sleep(2 * LOOK).await;
+        tokio::time::sleep(2 * LOOK_INTERVAL).await;
         assert!(gone.upgrade().is_none());
     }
 }

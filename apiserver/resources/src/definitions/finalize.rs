@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// After which the condition says that instances remain (upstream's time); waiting goes on.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// After a failure, doubled up to the longest.
-const RETRY: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// Whether the definition waits for its instances to be removed.
@@ -36,7 +36,7 @@ pub struct Finalizer {
 impl Finalizer {
     /// Runs until the definition is free to go, or gone.
     pub async fn run(self, definition: Arc<Object>) {
-        let mut pause = RETRY;
+        let mut pause = RETRY_INTERVAL;
         while let Err(error) = self.once(&definition).await {
             tracing::warn!(definition = name(&definition), %error, "instances of a deleted definition");
             tokio::time::sleep(pause.mul_f64(rand::random_range(0.8..1.2))).await;
@@ -99,7 +99,7 @@ impl Finalizer {
             if instances.count() == 0 {
                 return Ok(());
             }
-            match tokio::time::timeout(PATIENCE, events.next()).await {
+            match tokio::time::timeout(WAIT_TIMEOUT, events.next()).await {
                 Ok(Some(_)) => while events.try_next().is_some() {},
                 Ok(None) => return Err("the watch of the instances ended".to_owned()),
                 Err(_) if told => {}

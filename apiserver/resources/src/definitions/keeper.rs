@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// After a failed write, doubled up to the longest.
-const RETRY: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// Before a watch that was lost begins again.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -63,11 +63,11 @@ pub async fn maintain(cache: Arc<Cache>, store: Arc<dyn Store>, service: Router,
 
 impl Keeper {
     async fn run(mut self) {
-        let mut pause = RETRY;
+        let mut pause = RETRY_INTERVAL;
         let mut watcher = self.begin();
         loop {
             let settled = self.work().await;
-            pause = if settled { RETRY } else { (pause * 2).min(LONGEST_RETRY) };
+            pause = if settled { RETRY_INTERVAL } else { (pause * 2).min(LONGEST_RETRY) };
             tokio::select! {
                 item = watcher.next() => match item {
                     Some(item) => {

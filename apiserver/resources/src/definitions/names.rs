@@ -23,33 +23,56 @@ impl Taken {
     }
 }
 
+/// A name that somebody else has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Conflict {
+    Plural,
+    Singular,
+    Kind,
+    ListKind,
+    ShortNames,
+}
+
+impl Conflict {
+    /// As the condition names it.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Plural => "PluralConflict",
+            Self::Singular => "SingularConflict",
+            Self::Kind => "KindConflict",
+            Self::ListKind => "ListKindConflict",
+            Self::ShortNames => "ShortNamesConflict",
+        }
+    }
+}
+
 /// The names to accept, and the condition `NamesAccepted`. Every name is judged for itself: what is free is taken even
 /// when another is not, and the last conflict is the one that is told, as upstream does.
 pub fn accept(wanted: &Value, accepted: &Value, taken: &Taken) -> (Value, Condition) {
     let mut names = accepted.as_object().cloned().unwrap_or_default();
     let mut conflict = None;
-    let mut one = |field: &str, used: &BTreeSet<String>, reason: &'static str| {
+    let mut one = |field: &str, used: &BTreeSet<String>, found: Conflict| {
         let name = str_at(wanted, field);
         if name != str_at(accepted, field) && used.contains(name) {
-            conflict = Some((reason, in_use(name)));
+            conflict = Some((found, in_use(name)));
         } else {
             put(&mut names, field, name.into());
         }
     };
-    one("plural", &taken.resources, "PluralConflict");
-    one("singular", &taken.resources, "SingularConflict");
-    one("kind", &taken.kinds, "KindConflict");
-    one("listKind", &taken.kinds, "ListKindConflict");
+    one("plural", &taken.resources, Conflict::Plural);
+    one("singular", &taken.resources, Conflict::Singular);
+    one("kind", &taken.kinds, Conflict::Kind);
+    one("listKind", &taken.kinds, Conflict::ListKind);
     let conflicts = short_name_conflicts(wanted, accepted, taken);
     if conflicts.is_empty() {
         put(&mut names, "shortNames", at(wanted, "shortNames").clone());
-    } else if conflict.as_ref().is_none_or(|(reason, _)| !reason.contains("Kind")) {
-        conflict = Some(("ShortNamesConflict", aggregate(&conflicts)));
+    } else if !matches!(conflict, Some((Conflict::Kind | Conflict::ListKind, _))) {
+        conflict = Some((Conflict::ShortNames, aggregate(&conflicts)));
     }
     put(&mut names, "categories", at(wanted, "categories").clone());
     let condition = match conflict {
         None => Condition::new("NamesAccepted", true, "NoConflicts", "no conflicts found"),
-        Some((reason, message)) => Condition::new("NamesAccepted", false, reason, message),
+        Some((found, message)) => Condition::new("NamesAccepted", false, found.reason(), message),
     };
     (Value::Object(names), condition)
 }

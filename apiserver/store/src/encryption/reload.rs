@@ -2,10 +2,11 @@
 
 use super::kms::Kms;
 use super::rules::Rules;
-use super::{ConfigError, EncryptionConfiguration, metrics, rewrite};
+use super::{ConfigError, EncryptionConfiguration, rewrite};
 use crate::{Encrypting, Store};
 use coracle_component_base::config_file::{self, Apply, Reloads};
 use coracle_component_base::health::{Health, Matters};
+use coracle_component_base::metrics;
 use futures::FutureExt;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ const WELL: Duration = Duration::from_secs(60);
 const ILL: Duration = Duration::from_secs(10);
 /// A start waits so long for its KMSs. After that it goes on, and what they hold the keys of cannot be read until they
 /// answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_millis(500);
 
 /// Where a configuration comes from.
@@ -60,7 +61,7 @@ impl Source {
                     tokio::time::sleep(SOON).await;
                 }
             };
-            if tokio::time::timeout(PATIENCE, ready).await.is_err() {
+            if tokio::time::timeout(WAIT_TIMEOUT, ready).await.is_err() {
                 tracing::error!(
                     kms = kms.name,
                     "KMS is away; what it encrypted cannot be read until it is back"
@@ -79,7 +80,12 @@ pub fn maintain(
     stop: CancellationToken,
 ) -> JoinHandle<()> {
     let wake = Arc::new(Notify::new());
-    metrics::show();
+    let shown = Arc::downgrade(&store);
+    metrics::global().collect_as("encryption", move |text| {
+        if let Some(store) = shown.upgrade() {
+            store.figures().render(text);
+        }
+    });
     tokio::spawn(async move {
         let rewriting = rewrite::maintain(store.clone(), wake.clone(), stop.clone());
         let probing = probe_all(&store, &wake, &health);
@@ -129,7 +135,9 @@ async fn probe_all(store: &Encrypting, wake: &Notify, health: &Health) {
         let rules = changes.borrow_and_update().clone();
         failures.retain(|name, _| rules.kms().iter().any(|kms| kms.name == *name));
         for kms in rules.kms() {
-            if probe(kms, &mut failures).await || (failures.is_empty() && store.unreadable("").is_some()) {
+            if probe(store, kms, &mut failures).await
+                || (failures.is_empty() && store.unreadable("").is_some())
+            {
                 wake.notify_one();
             }
         }
@@ -155,9 +163,9 @@ async fn probe_all(store: &Encrypting, wake: &Notify, health: &Health) {
 }
 
 /// Says whether what the KMS encrypts with has changed.
-async fn probe(kms: &Arc<Kms>, failures: &mut BTreeMap<String, String>) -> bool {
+async fn probe(store: &Encrypting, kms: &Arc<Kms>, failures: &mut BTreeMap<String, String>) -> bool {
     let probed = kms.probe().await;
-    metrics::probed(&kms.name, probed.is_ok());
+    store.figures().probed(&kms.name, probed.is_ok());
     match probed {
         Ok(changed) => {
             if failures.remove(&kms.name).is_some() {

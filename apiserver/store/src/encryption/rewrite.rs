@@ -7,7 +7,7 @@
 //! on. The store remembers which rules it was last scrubbed for; until then an old plain value or one under an old key may
 //! still be in its files.
 
-use super::{MARK, metrics};
+use super::MARK;
 use crate::{Encrypting, Guard, KeyValue, Op, Range, Store, StoreError, Txn};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 /// After each object: at most 500 a second, so that requests hardly notice.
 const PAUSE: Duration = Duration::from_millis(2);
 /// After a pass that failed or left something, until it is tried again.
-const RETRY: Duration = Duration::from_secs(30);
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What a pass over the store found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,11 +33,11 @@ pub async fn maintain(store: Arc<Encrypting>, wake: Arc<Notify>, stop: Cancellat
     loop {
         let next = match settle(&store).await {
             Ok(true) => None,
-            Ok(false) => Some(RETRY),
+            Ok(false) => Some(RETRY_INTERVAL),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "stale objects cannot be rewritten now; it is tried again");
-                Some(RETRY)
+                Some(RETRY_INTERVAL)
             }
         };
         let later = async {
@@ -79,7 +79,7 @@ pub async fn settle(store: &Encrypting) -> Result<bool, StoreError> {
             return Ok(last.left == 0 && last.unreadable == 0);
         }
         store.scrub(&mark).await?;
-        metrics::scrubbed();
+        store.figures().scrubbed();
         tracing::info!("old values are off the disk: keys that no provider needs may be removed");
         // Once more: a write whose client went away may have been on its way under the former rules.
         is_new = false;
@@ -92,7 +92,7 @@ async fn passes(store: &Encrypting) -> Result<(usize, Pass), StoreError> {
     loop {
         let pass = pass(store).await?;
         total += pass.rewritten;
-        metrics::left(pass.left, pass.unreadable);
+        store.figures().left(pass.left, pass.unreadable);
         if pass.rewritten == 0 {
             return Ok((total, pass));
         }
@@ -114,7 +114,7 @@ async fn pass(store: &Encrypting) -> Result<Pass, StoreError> {
         match rewrite(store, &stored).await {
             Ok(()) => {
                 pass.rewritten += 1;
-                metrics::rewrote();
+                store.figures().rewrote();
             }
             Err(StoreError::Unreadable(_)) => pass.unreadable += 1,
             Err(StoreError::Conflict { .. } | StoreError::Seal { .. }) => pass.left += 1,

@@ -16,7 +16,7 @@ const READ: Duration = Duration::from_secs(2);
 const WRITE: Duration = Duration::from_secs(8);
 /// An answer that takes longer is told in the log.
 const SLOW: Duration = Duration::from_secs(1);
-const CONNECT: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection whose other end is silent for so long is given up: pauses and partitions send no reset.
 const PING_EVERY: Duration = Duration::from_secs(1);
 const PING_PATIENCE: Duration = Duration::from_secs(2);
@@ -230,7 +230,7 @@ fn unavailable(endpoint: &str, text: &str) -> StoreError {
 
 fn options(endpoint: &str, tls: &Tls) -> ConnectOptions {
     let options = ConnectOptions::new()
-        .with_connect_timeout(CONNECT)
+        .with_connect_timeout(CONNECT_TIMEOUT)
         .with_keep_alive(PING_EVERY, PING_PATIENCE)
         .with_keep_alive_while_idle(true)
         .with_require_leader(true);

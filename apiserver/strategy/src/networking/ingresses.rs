@@ -258,16 +258,8 @@ impl CreateStrategy for IngressClasses {
         match controller {
             "" => errors.required(&path, ""),
             _ => {
-                for message in coracle_api::validation::domain_prefixed_path(controller) {
-                    let parts = controller
-                        .split_once('/')
-                        .filter(|(host, rest)| !host.is_empty() && !rest.is_empty());
-                    let shown = match parts {
-                        Some((_, rest)) if message.starts_with("Invalid path") => rest,
-                        Some((host, _)) => host,
-                        None => controller,
-                    };
-                    errors.invalid(&path, shown, &message);
+                for (part, message) in coracle_api::validation::domain_prefixed_path_parts(controller) {
+                    errors.invalid(&path, part, &message);
                 }
             }
         }

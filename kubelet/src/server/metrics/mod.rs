@@ -9,11 +9,10 @@ mod volumes;
 pub(super) use cadvisor::cadvisor;
 pub(super) use probes::probes;
 pub(super) use resource::resource;
-pub(super) use slis::{checked, objectives};
+pub(super) use slis::objectives;
 
 use super::Server;
 use crate::blocking::reading;
-use crate::metrics;
 use crate::volume_stats::Share;
 use axum::body::Body;
 use coracle_metrics::{CONTENT_TYPE, Text};
@@ -59,7 +58,7 @@ pub(super) async fn kubelet(server: &Server) -> Response<Body> {
         page.sample("kubelet_running_containers", &[("container_state", state)], count);
     }
     resizes(&mut page, &server.pods.pods());
-    metrics::all().render(&mut page);
+    server.metrics.render(&mut page);
     claims(&mut page, server);
     page.page(&(server.process_metrics)());
     respond(page)

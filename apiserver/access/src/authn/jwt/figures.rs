@@ -4,7 +4,7 @@ use coracle_component_base::config_file::digest;
 use coracle_component_base::metrics::{self, Counter, Family, Histogram, Text};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Upstream's buckets, in seconds: powers of two from a millisecond.
@@ -20,37 +20,40 @@ struct Fetched {
     set: Option<String>,
 }
 
-/// Of the process: a reload goes on counting.
+/// Of all issuers of a server: another configuration goes on counting.
 pub struct Figures {
     latency: Family<Histogram>,
     fetches: Family<Counter>,
     last: Mutex<BTreeMap<String, Fetched>>,
 }
 
+impl Default for Figures {
+    fn default() -> Self {
+        Self {
+            latency: Family::new(
+                "apiserver_authentication_jwt_authenticator_latency_seconds",
+                "Time to check the tokens of an issuer, by result.",
+                &["jwt_issuer_hash", "result"],
+                || Histogram::new(SECONDS),
+            ),
+            fetches: Family::new(
+                "coracle_jwt_authenticator_jwks_fetches_total",
+                "Fetches of the keys of an issuer, by result.",
+                &["jwt_issuer_hash", "result"],
+                Counter::default,
+            ),
+            last: Mutex::default(),
+        }
+    }
+}
+
 impl Figures {
-    pub fn global() -> Arc<Self> {
-        static FIGURES: OnceLock<Arc<Figures>> = OnceLock::new();
-        let made = FIGURES.get_or_init(|| {
-            let figures = Arc::new(Self {
-                latency: Family::new(
-                    "apiserver_authentication_jwt_authenticator_latency_seconds",
-                    "Time to check the tokens of an issuer, by result.",
-                    &["jwt_issuer_hash", "result"],
-                    || Histogram::new(SECONDS),
-                ),
-                fetches: Family::new(
-                    "coracle_jwt_authenticator_jwks_fetches_total",
-                    "Fetches of the keys of an issuer, by result.",
-                    &["jwt_issuer_hash", "result"],
-                    Counter::default,
-                ),
-                last: Mutex::default(),
-            });
-            let shown = figures.clone();
-            metrics::global().collect_as("jwt_authenticators", move |text| shown.render(text));
-            figures
-        });
-        made.clone()
+    /// On the page of metrics.
+    pub fn shown() -> Arc<Self> {
+        let figures = Arc::<Self>::default();
+        let shown = figures.clone();
+        metrics::global().collect_as("jwt_authenticators", move |text| shown.render(text));
+        figures
     }
 
     pub fn checked(&self, issuer: &str, accepted: bool, time: Duration) {

@@ -63,11 +63,13 @@ type Known = Arc<(UserInfo, i64)>;
 pub struct Issuers {
     issuers: Vec<Issuer>,
     known: TokenCache<Known>,
+    /// `None` before the first configuration with issuers.
+    figures: Option<Arc<Figures>>,
 }
 
 impl Default for Issuers {
     fn default() -> Self {
-        Self { issuers: Vec::new(), known: TokenCache::new(Some(REMEMBERED)) }
+        Self { issuers: Vec::new(), known: TokenCache::new(Some(REMEMBERED)), figures: None }
     }
 }
 
@@ -80,15 +82,19 @@ impl Issuers {
         before: &Self,
         web: &Arc<dyn Web>,
     ) -> Self {
+        // Shown from the first issuer on.
+        let shown = || (!compiled.is_empty()).then(Figures::shown);
+        let figures = before.figures.clone().or_else(shown);
         let start = |compiled: Compiled| {
             let known = before.issuers.iter().find(|issuer| issuer.source.is_of(&compiled.issuer));
             let source = match known {
                 Some(known) => known.source.clone(),
-                None => Source::start(&compiled.issuer, web.clone(), Figures::global()),
+                None => Source::start(&compiled.issuer, web.clone(), figures.clone().unwrap_or_default()),
             };
             Issuer { compiled, source, algorithms: algorithms.to_vec() }
         };
-        Self { issuers: compiled.into_iter().map(start).collect(), ..Self::default() }
+        let issuers = compiled.into_iter().map(start).collect();
+        Self { issuers, figures, ..Self::default() }
     }
 
     /// Whether the token says that it is of one of the issuers; nothing is checked.
@@ -112,7 +118,9 @@ impl Issuers {
         }
         let began = Instant::now();
         let found = issuer.authenticate(token, now).await;
-        Figures::global().checked(&issuer.compiled.issuer.url, found.is_ok(), began.elapsed());
+        if let Some(figures) = &self.figures {
+            figures.checked(&issuer.compiled.issuer.url, found.is_ok(), began.elapsed());
+        }
         Some(found.map(|(user, until)| {
             self.known.put(key, Arc::new((user.clone(), until)));
             user

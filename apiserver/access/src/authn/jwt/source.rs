@@ -15,7 +15,7 @@ use tokio::time::Instant;
 const WELL_KNOWN: &str = "/.well-known/openid-configuration";
 
 /// Between attempts to reach an issuer whose keys are not there yet: upstream's.
-const RETRY: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// After so long the keys are fetched again, so that one that was taken back is believed no longer; upstream waits for
 /// a token with an unknown key, and keeps the others for ever.
 const REFRESH: Duration = Duration::from_secs(300);
@@ -167,7 +167,7 @@ async fn maintain(source: Weak<Source>) {
             let _held = alive.fetching.lock().await;
             alive.fetch().await
         };
-        let pause = if fetched || alive.keys().is_some() { REFRESH } else { RETRY };
+        let pause = if fetched || alive.keys().is_some() { REFRESH } else { RETRY_INTERVAL };
         drop(alive);
         tokio::time::sleep(pause).await;
     }

@@ -1,7 +1,7 @@
 //! Match conditions: which questions a webhook is asked at all. They see the review's `spec` as `request`
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/#using-configuration-file-for-authorization>).
 
-use super::metrics;
+use super::metrics::Metrics;
 use coracle_api::FieldError;
 use coracle_cel::{Budget, Env, Field, ObjectType, Program, Type, Value, typed};
 use serde_json::Value as Json;
@@ -85,17 +85,17 @@ impl Conditions {
     ///
     /// # Errors
     /// Conditions that could not be evaluated, where none was false.
-    pub fn want(&self, name: &str, spec: &Json) -> Result<bool, String> {
+    pub fn want(&self, name: &str, spec: &Json, metrics: &Metrics) -> Result<bool, String> {
         if self.0.is_empty() {
             return Ok(true);
         }
         let began = Instant::now();
         let wanted = self.evaluate(spec);
-        metrics::conditions_took(name, began.elapsed());
+        metrics.conditions_took(name, began.elapsed());
         match &wanted {
             Ok(true) => {}
-            Ok(false) => metrics::excluded(name),
-            Err(_) => metrics::condition_failed(name),
+            Ok(false) => metrics.excluded(name),
+            Err(_) => metrics.condition_failed(name),
         }
         wanted
     }

@@ -15,8 +15,10 @@ use super::{Attributes, Decision, Verdict};
 use coracle_webhook::CallError;
 use coracle_webhook::kubeconfig::Remote;
 use coracle_webhook::remembered::Remembered;
+pub use metrics::Metrics;
 use metrics::Outcome;
 use review::Status;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// For one question with all its attempts, whatever the timeout of one is: as long as a request may take by default.
@@ -47,12 +49,18 @@ pub struct Webhook {
     conditions: Conditions,
     remote: Remote,
     answers: Remembered<Status>,
+    metrics: Arc<Metrics>,
 }
 
 impl Webhook {
     pub fn new(settings: Settings, conditions: Conditions, remote: Remote) -> Self {
-        metrics::show();
-        Self { settings, conditions, remote, answers: Remembered::new(MOST_ANSWERS) }
+        Self { settings, conditions, remote, answers: Remembered::new(MOST_ANSWERS), metrics: Arc::default() }
+    }
+
+    /// Counts with others of the server.
+    #[must_use]
+    pub fn counted_in(self, metrics: Arc<Metrics>) -> Self {
+        Self { metrics, ..self }
     }
 
     /// What is known without a call: what match conditions keep from the webhook, and what it has said before.
@@ -61,7 +69,7 @@ impl Webhook {
     /// What it must be asked.
     pub fn begin(&self, attributes: &Attributes<'_>) -> Result<Verdict, Review> {
         let review = Review::of(attributes);
-        match self.conditions.want(&self.settings.name, review.spec()) {
+        match self.conditions.want(&self.settings.name, review.spec(), &self.metrics) {
             Ok(true) => {}
             Ok(false) => return Ok(Decision::NoOpinion(String::new()).into()),
             Err(why) => return Ok(self.failed(why)),
@@ -78,7 +86,7 @@ impl Webhook {
         let mut last = Outcome::Error;
         let watch = |answer: &Result<serde_json::Value, CallError>, took| {
             last = Outcome::of(answer);
-            metrics::asked(name, last, took);
+            self.metrics.asked(name, last, took);
         };
         let posted = self.remote.post_repeatedly(*timeout, *backoff, review.body(*version), watch);
         let answer = match tokio::time::timeout(ALTOGETHER, posted).await {
@@ -94,7 +102,7 @@ impl Webhook {
             Err(why) => {
                 tracing::error!(webhook = name, why, "an authorization webhook could not be asked");
                 if !denies_on_error {
-                    metrics::failed_open(name, last);
+                    self.metrics.failed_open(name, last);
                 }
                 self.failed(why)
             }

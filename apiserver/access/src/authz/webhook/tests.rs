@@ -112,7 +112,7 @@ fn want(expressions: &[&str], asked: &Attributes<'_>) -> Result<bool, String> {
     let mut mistakes = Vec::new();
     let conditions = compile("c", &expressions, &mut mistakes);
     assert!(mistakes.is_empty(), "{mistakes:?}");
-    conditions.want("test", Review::of(asked).spec())
+    conditions.want("test", Review::of(asked).spec(), &Metrics::default())
 }
 
 #[test]

@@ -34,7 +34,7 @@ const NODES: &str = "nodes.";
 
 /// After a look that did not meet the node, doubled up to the longest: a kubelet has its certificate some seconds after
 /// it has registered.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(300);
 
 /// Until a node is met again where it was met. An address that went to another machine is no node's for so long at the
@@ -142,12 +142,13 @@ impl Keeper {
             Some(known) => {
                 if !claim.is_same(&known.claim) || claim.checked != known.claim.checked {
                     known.due = now;
-                    known.pause = RETRY;
+                    known.pause = RETRY_INTERVAL;
                 }
                 known.claim = claim;
             }
             None => {
-                let known = Known { claim, due: now, pause: RETRY, asked: false, told: BTreeMap::new() };
+                let known =
+                    Known { claim, due: now, pause: RETRY_INTERVAL, asked: false, told: BTreeMap::new() };
                 self.known.insert(node.name().to_owned(), known);
             }
         }

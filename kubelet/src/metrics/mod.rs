@@ -1,9 +1,12 @@
-//! What this process counts as a kubelet, under upstream's names, for `/metrics`.
+//! What a kubelet counts, under upstream's names, for `/metrics`.
 
-use std::sync::LazyLock;
+pub mod probes;
+
+use coracle_metrics::Text;
+use probes::Counts;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-pub type Metrics = coracle_metrics::Metrics<Metric>;
 
 /// Prometheus' own.
 const DEFAULT: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -109,42 +112,79 @@ coracle_metrics::metric_families! { "";
         "When the last of them had ended, in seconds since 1970";
 }
 
-static ALL: LazyLock<Metrics> = LazyLock::new(Metrics::default);
-
-pub fn all() -> &'static Metrics {
-    &ALL
+/// The figures of a kubelet. Cloning shares them: whoever makes kubelets one after the other hands the same to each, and
+/// counters go on.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    families: Arc<coracle_metrics::Metrics<Metric>>,
+    /// How the probes of containers have ended.
+    pub probes: Arc<Counts>,
+    pub health_checks: Arc<HealthChecks>,
 }
 
-pub fn add(metric: Metric, labels: &[&str]) {
-    ALL.add(metric, labels, 1);
+impl Metrics {
+    /// Adds one to a counter.
+    pub fn add(&self, metric: Metric, labels: &[&str]) {
+        self.families.add(metric, labels, 1);
+    }
+
+    /// Sets a gauge.
+    pub fn set(&self, metric: Metric, labels: &[&str], to: usize) {
+        self.families.set(metric, labels, i64::try_from(to).unwrap_or(i64::MAX));
+    }
+
+    pub fn took(&self, metric: Metric, labels: &[&str], time: Duration) {
+        self.families.observe(metric, labels, time);
+    }
+
+    /// For families in milliseconds.
+    pub fn took_millis(&self, metric: Metric, labels: &[&str], time: Duration) {
+        self.families.observe_number(metric, labels, time.as_secs_f64() * 1000.0);
+    }
+
+    /// Sets a gauge of a time, in seconds since 1970.
+    pub fn happened(&self, metric: Metric) {
+        self.families.set(metric, &[], jiff::Timestamp::now().as_second());
+    }
+
+    /// Writes what `/metrics` shows of them.
+    pub fn render(&self, text: &mut Text) {
+        self.families.render(text);
+    }
 }
 
-pub fn set(metric: Metric, labels: &[&str], to: usize) {
-    ALL.set(metric, labels, i64::try_from(to).unwrap_or(i64::MAX));
-}
+/// The checks behind `/healthz`, by upstream's names. All three hold as long as this process answers at all.
+const CHECKS: [&str; 3] = ["log", "ping", "syncloop"];
 
-pub fn took(metric: Metric, labels: &[&str], time: Duration) {
-    ALL.observe(metric, labels, time);
-}
+/// How often each health check was asked.
+#[derive(Debug, Default)]
+pub struct HealthChecks([AtomicU64; CHECKS.len()]);
 
-/// For families in milliseconds.
-pub fn took_millis(metric: Metric, labels: &[&str], time: Duration) {
-    ALL.observe_number(metric, labels, time.as_secs_f64() * 1000.0);
-}
+impl HealthChecks {
+    /// A check was asked at this path, cut at its slashes; the path of no single check asks them all.
+    pub fn asked(&self, path: &[&str]) {
+        let alone = path.get(1).copied();
+        for (name, asked) in CHECKS.iter().zip(&self.0) {
+            if alone.is_none_or(|wanted| wanted == *name) {
+                asked.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
 
-/// Sets a gauge of a time, in seconds since 1970.
-pub fn happened(metric: Metric) {
-    ALL.set(metric, &[], jiff::Timestamp::now().as_second());
+    /// The checks, and how often each was asked.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        CHECKS.into_iter().zip(self.0.iter().map(|asked| asked.load(Ordering::Relaxed)))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coracle_metrics::{Families, Kind, Text};
+    use coracle_metrics::{Families, Kind};
 
     #[test]
     fn every_family_shows_what_was_counted() {
-        let metrics = Metrics::default();
+        let metrics = coracle_metrics::Metrics::default();
         for metric in Metric::ALL {
             let description = metric.description();
             let labels = vec!["test"; description.labels.len()];

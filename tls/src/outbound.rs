@@ -1,0 +1,200 @@
+//! The way to a server: TCP, TLS where it is asked for, and HTTP/1.1 over it. Whoever calls somebody goes by it, so that
+//! time limits, socket options and how a host is read from a URL are the same for all.
+//!
+//! Whom to believe is the [`ClientConfig`]'s to say; which connections are kept for a next request is the caller's business.
+
+use http::Uri;
+use http_body::Body;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, ToSocketAddrs};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::task::AbortOnDropHandle;
+
+/// For the TCP and TLS handshakes together; Go's dialer gives 30 s. A dead machine shows up after this, if the caller has no
+/// shorter limit of its own.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The step that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("connect")]
+    Dial(#[source] io::Error),
+    #[error("handshake")]
+    Tls(#[source] io::Error),
+    #[error("no connection within {CONNECT_TIMEOUT:?}")]
+    Timeout,
+}
+
+/// A byte stream, with TLS or without.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// Whom a URL is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// A name or an address, without brackets.
+    pub name: String,
+    pub port: u16,
+    /// Whether the scheme is `https`.
+    pub is_secure: bool,
+}
+
+impl Host {
+    /// `None` for a URL without a host.
+    pub fn of(uri: &Uri) -> Option<Self> {
+        let is_secure = uri.scheme_str() == Some("https");
+        let name = uri.host()?.trim_matches(['[', ']']).to_owned();
+        Some(Self { name, port: uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 }), is_secure })
+    }
+
+    pub fn address(&self) -> (&str, u16) {
+        (&self.name, self.port)
+    }
+}
+
+/// What a certificate must be for.
+///
+/// # Errors
+/// What is neither a DNS name nor an IP address.
+pub fn server_name(host: &str) -> io::Result<ServerName<'static>> {
+    ServerName::try_from(host.to_owned()).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+}
+
+/// A TCP connection that sends small messages at once. Addresses are tried one after the other.
+///
+/// # Errors
+/// [`ConnectError::Dial`] of the last address, and the time limit.
+pub async fn dial(to: impl ToSocketAddrs) -> Result<TcpStream, ConnectError> {
+    let dialled = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(to)).await;
+    let stream = dialled.map_err(|_| ConnectError::Timeout)?.map_err(ConnectError::Dial)?;
+    stream.set_nodelay(true).map_err(ConnectError::Dial)?;
+    Ok(stream)
+}
+
+/// TLS over a connection.
+///
+/// # Errors
+/// [`ConnectError::Tls`], and the time limit.
+pub async fn encrypt(
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+    stream: TcpStream,
+) -> Result<TlsStream<TcpStream>, ConnectError> {
+    let shaken =
+        tokio::time::timeout(CONNECT_TIMEOUT, TlsConnector::from(config).connect(name, stream)).await;
+    shaken.map_err(|_| ConnectError::Timeout)?.map_err(ConnectError::Tls)
+}
+
+/// A connection, with TLS where `tls` says whom to believe and what the other side is called.
+///
+/// # Errors
+/// The step that failed.
+pub async fn connect(
+    to: impl ToSocketAddrs,
+    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+) -> Result<Box<dyn Stream>, ConnectError> {
+    let connecting = async {
+        let stream = dial(to).await?;
+        Ok(match tls {
+            None => Box::new(stream) as Box<dyn Stream>,
+            Some((config, name)) => Box::new(encrypt(config, name, stream).await?),
+        })
+    };
+    tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or(Err(ConnectError::Timeout))
+}
+
+/// Carries a connection's bytes, and ends the connection when it goes.
+#[derive(Debug)]
+pub struct Driver(AbortOnDropHandle<()>);
+
+impl Driver {
+    pub fn new(connection: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(AbortOnDropHandle::new(tokio::spawn(connection)))
+    }
+
+    /// The connection ends by itself, with the last answer's body or with what it was upgraded to.
+    pub fn detach(self) {
+        drop(self.0.detach());
+    }
+}
+
+/// HTTP/1.1 over a connection, which may be upgraded. Its errors are those of the requests on it.
+///
+/// # Errors
+/// As hyper has them.
+pub async fn http1<B>(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+) -> hyper::Result<(SendRequest<B>, Driver)>
+where
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let driver = Driver::new(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%error, "a connection ended");
+        }
+    });
+    Ok((sender, driver))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    #[test]
+    fn hosts_are_read_from_urls() {
+        let of = |url: &str| Host::of(&url.parse().unwrap());
+        let host = |name: &str, port, is_secure| Some(Host { name: name.to_owned(), port, is_secure });
+        assert_eq!(of("https://a.example/x"), host("a.example", 443, true));
+        assert_eq!(of("http://[2001:db8::1]/"), host("2001:db8::1", 80, false));
+        assert_eq!(of("http://192.0.2.1:8080"), host("192.0.2.1", 8080, false));
+        assert_eq!(of("/path"), None);
+    }
+
+    #[test]
+    fn names_are_those_that_certificates_have() {
+        assert!(server_name("a.example").is_ok() && server_name("2001:db8::1").is_ok());
+        assert_eq!(server_name("a b").unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[tokio::test]
+    async fn a_connection_lives_as_long_as_its_driver() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut buffer = [0; 1024];
+            assert!(stream.read(&mut buffer).await.unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+            stream.read(&mut buffer).await.unwrap_or_default()
+        });
+        let stream = connect(address, None).await.unwrap();
+        let (mut sender, driver) = http1::<http_body_util::Empty<bytes::Bytes>>(stream).await.unwrap();
+        let answer = sender.send_request(http::Request::default()).await.unwrap();
+        assert_eq!(answer.status(), http::StatusCode::NO_CONTENT);
+        drop(driver);
+        assert_eq!(served.await.unwrap(), 0, "the connection is closed, though its sender is still there");
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_told_as_such() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let refused = connect(address, None).await.err();
+        assert!(
+            matches!(&refused, Some(ConnectError::Dial(e)) if e.kind() == io::ErrorKind::ConnectionRefused),
+            "{refused:?}"
+        );
+    }
+}
