@@ -51,6 +51,12 @@ pub fn to_storage_bytes(object: &Object, api_version: &str, kind: &str) -> Vec<u
     out
 }
 
+/// The metadata of an object, of whatever kind, in the order of its struct.
+pub fn metadata(metadata: &Value) -> Option<Vec<u8>> {
+    let ty = schema::by_name("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
+    serde_json::to_vec(&Ordered { value: metadata, ty, nil: false }).ok()
+}
+
 /// How fields are written.
 #[derive(Clone, Copy)]
 struct Layout {

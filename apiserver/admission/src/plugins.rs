@@ -5,10 +5,10 @@ use super::event_rate_limit::{self, EventRateLimit};
 use super::image_policy;
 use super::pod_security::PodSecurity;
 use super::{
-    MutatingStep, Plugin, ValidatingStep, certificates, default_ingress_class, default_storage_class,
-    default_toleration_seconds, limit_ranger, namespace_lifecycle, node_restriction, optional,
-    pod_topology_labels, policy, priority, runtime_class, service_account, storage_object_in_use,
-    taint_nodes, volume_resize, webhook,
+    MutatingStep, Plugin, ValidatingStep, certificates, declared_features, default_ingress_class,
+    default_storage_class, default_toleration_seconds, limit_ranger, namespace_lifecycle, node_restriction,
+    optional, pod_resize, pod_topology_labels, policy, priority, runtime_class, service_account,
+    storage_object_in_use, taint_nodes, volume_resize, webhook,
 };
 use coracle_requests::Reader;
 use std::sync::Arc;
@@ -116,7 +116,10 @@ const ALL: &[(&str, Place)] = &[
     ("DefaultIngressClass", On(|_| Box::new(default_ingress_class::DefaultIngressClass))),
     ("DenyServiceExternalIPs", Off(|_| Box::new(optional::DenyServiceExternalIPs))),
     ("PodTopologyLabels", On(|_| Box::new(pod_topology_labels::PodTopologyLabels))),
-    ("NodeDeclaredFeatureValidator", Absent),
+    ("PodGroupWorkloadExists", Absent),
+    ("NodeDeclaredFeatureValidator", On(|_| Box::new(declared_features::NodeDeclaredFeatureValidator))),
+    ("JobValidation", Absent),
+    ("PodResizeValidator", On(|_| Box::new(pod_resize::PodResizeValidator))),
     (policy::MUTATING, Mutating(|_| Box::new(policy::MutatingPolicies::default()))),
     (webhook::MUTATING, Mutating(|read| Box::new(webhook::Mutating::new(read.clone())))),
     (policy::VALIDATING, Validating(|_| Box::new(policy::ValidatingPolicies::default()))),
@@ -238,6 +241,8 @@ mod tests {
                 "CertificateSubjectRestriction",
                 "DefaultIngressClass",
                 "PodTopologyLabels",
+                "NodeDeclaredFeatureValidator",
+                "PodResizeValidator",
             ]
         );
         let default = Config::default().plugins().unwrap();

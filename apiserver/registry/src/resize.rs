@@ -12,6 +12,8 @@ const RESIZABLE: [&str; 2] = ["cpu", "memory"];
 
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 
+const ONLY: &str = "only cpu and memory resources are mutable";
+
 impl Scope<'_> {
     /// `old` with the resources of `new`, if that is allowed. Whatever else `new` changes is dropped, as upstream does.
     pub(super) fn resized(&self, new: &Object, old: &Object) -> Result<Object, ApiError> {
@@ -65,67 +67,107 @@ fn copy(to: &mut Value, from: &Value, field: &str) {
     }
 }
 
+/// Upstream's rules in upstream's order, which ends early where containers cannot be compared.
 fn check(sent: &Object, merged: &Object, old: &Object, errors: &mut Vec<FieldError>) {
     if old["metadata"]["annotations"][well_known::CONFIG_MIRROR].is_string() {
         errors.push(FieldError::forbidden("", "static pods cannot be resized"));
-    }
-    if old["spec"]["os"]["name"] == "windows" {
-        errors.push(FieldError::forbidden("spec", "windows pods cannot be resized"));
-    }
-    for field in LISTS {
-        let names = |pod| list(pod, field).iter().map(|c| c["name"].clone()).collect::<Vec<_>>();
-        let (now, before) = (names(sent), names(old));
-        if now.len() != before.len() {
-            let what = if field == "containers" { "containers" } else { "initContainers" };
-            let why = format!("{what} may not be added or removed on resize");
-            errors.push(FieldError::forbidden(format!("spec.{field}"), &why));
-        } else if now != before {
-            let other = now.iter().zip(&before).enumerate().filter(|(_, (now, before))| now != before);
-            let why = "containers may not be renamed or reordered on resize";
-            errors.extend(other.map(|(i, _)| FieldError::forbidden(format!("spec.{field}[{i}].name"), why)));
-        }
-    }
-    if !errors.is_empty() {
         return;
     }
-    let class = qos_class(merged).as_str();
+    if old["spec"]["os"]["name"] == "windows" {
+        errors.push(FieldError::forbidden("", "windows pods cannot be resized"));
+        return;
+    }
     let before = old["status"]["qosClass"].as_str().unwrap_or_else(|| qos_class(old).as_str());
-    if class != before {
+    if qos_class(merged).as_str() != before {
         let why = "Pod QOS Class may not change as a result of resizing";
         // Upstream quotes the class that the pod has.
         errors.push(FieldError::invalid("spec", &before.into(), why));
     }
+    if !shows_resources(old) {
+        errors.push(FieldError::forbidden("spec", "Pod running on node without support for resize"));
+    }
+    of_pod(&merged["spec"]["resources"], &old["spec"]["resources"], errors);
+    let known = errors.len();
     for field in LISTS {
-        for (i, (new, old)) in list(merged, field).iter().zip(list(old, field)).enumerate() {
+        same_containers(sent, old, field, errors);
+    }
+    if errors.len() > known {
+        return;
+    }
+    let pairs = |field| list(merged, field).iter().zip(list(old, field)).enumerate();
+    for field in LISTS.into_iter().rev() {
+        for (i, (new, old)) in pairs(field) {
             let path = format!("spec.{field}[{i}].resources");
-            let sidecar = field == "containers" || restarts_as_sidecar(old["restartPolicy"].as_str());
-            if !sidecar && new["resources"] != old["resources"] {
-                let why = "only sidecar containers and regular containers can be resized";
-                errors.push(FieldError::forbidden(&path, why));
-            }
             kept(&new["resources"], &old["resources"], &path, "", errors);
         }
     }
-    kept_of_pod(&merged["spec"]["resources"], &old["spec"]["resources"], errors);
-    if without_resizable(merged) != without_resizable(old) {
-        errors.push(FieldError::forbidden("spec", "only cpu and memory resources are mutable"));
+    let differ = |new, old| container_without_resizable(new) != container_without_resizable(old);
+    if pairs("containers").any(|(_, (new, old))| differ(new, old)) {
+        errors.push(FieldError::forbidden("spec", ONLY));
+    }
+    for (i, (new, old)) in pairs("initContainers") {
+        init(new, old, &format!("spec.initContainers[{i}]"), errors);
+    }
+    if errors.is_empty() && without_resizable(merged) != without_resizable(old) {
+        errors.push(FieldError::forbidden("spec", ONLY));
+    }
+}
+
+/// Whether the node resizes: it says of the first container that runs what it has. Where none runs there is no telling.
+fn shows_resources(pod: &Object) -> bool {
+    let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    let mut running = statuses.filter(|status| status["state"]["running"].is_object());
+    running.next().is_none_or(|status| status["resources"].is_object())
+}
+
+/// Containers are neither added nor removed, renamed nor put in another order.
+fn same_containers(sent: &Object, old: &Object, field: &str, errors: &mut Vec<FieldError>) {
+    let (now, before) = (list(sent, field), list(old, field));
+    if now.len() != before.len() {
+        let why = format!("{field} may not be added or removed on resize");
+        errors.push(FieldError::forbidden(format!("spec.{field}"), &why));
+        return;
+    }
+    let why = format!("{field} may not be renamed or reordered on resize");
+    for (i, _) in
+        now.iter().zip(before).enumerate().filter(|(_, (now, before))| now["name"] != before["name"])
+    {
+        errors.push(FieldError::forbidden(format!("spec.{field}[{i}].name"), &why));
+    }
+}
+
+/// A container that runs before the others may not have a policy that starts it anew.
+fn init(new: &Value, old: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    if container_without_resizable(new) != container_without_resizable(old) {
+        let why = "only cpu and memory resources for init or sidecar containers are mutable";
+        errors.push(FieldError::forbidden(path, why));
+    }
+    let mut policies = new["resizePolicy"].as_array().into_iter().flatten();
+    let anew = policies.any(|policy| policy["restartPolicy"] == "RestartContainer");
+    if anew && new != old && !restarts_as_sidecar(new["restartPolicy"].as_str()) {
+        let why = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+        errors.push(FieldError::forbidden(path, why));
     }
 }
 
 /// The pod's own resources can be added, changed and not taken away, neither one of them nor all.
-fn kept_of_pod(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+fn of_pod(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     if !old.is_null() && new.is_null() {
         errors.push(FieldError::forbidden("spec.resources", "pod-level resources cannot be removed"));
-    } else {
-        kept(new, old, "spec.resources", "pod-level ", errors);
+        return;
+    }
+    kept(new, old, "spec.resources", "pod-level ", errors);
+    if requirements_without_resizable(new) != requirements_without_resizable(old) {
+        let why = "only cpu and memory resources are mutable at pod-level";
+        errors.push(FieldError::forbidden("spec", why));
     }
 }
 
 /// A request or limit can be changed and added, not taken away.
 fn kept(new: &Value, old: &Value, path: &str, whose: &str, errors: &mut Vec<FieldError>) {
-    for kind in ["limits", "requests"] {
-        let lost = |name: &str| !old[kind][name].is_null() && new[kind][name].is_null();
-        if RESIZABLE.iter().any(|name| lost(name)) {
+    for kind in ["requests", "limits"] {
+        let mut before = old[kind].as_object().into_iter().flatten();
+        if before.any(|(name, _)| new[kind][name].is_null()) {
             let why = format!("{whose}resource {kind} cannot be removed");
             errors.push(FieldError::forbidden(format!("{path}.{kind}"), &why));
         }
@@ -135,31 +177,37 @@ fn kept(new: &Value, old: &Value, path: &str, whose: &str, errors: &mut Vec<Fiel
 /// The spec without what a resize may change, for comparison.
 fn without_resizable(pod: &Object) -> Value {
     let mut spec = pod["spec"].clone();
-    let strip = |resources: &mut Value| {
-        for kind in ["limits", "requests"] {
-            let amounts = resources.get_mut(kind).and_then(Value::as_object_mut);
-            if let Some(amounts) = amounts {
-                amounts.retain(|name, _| !RESIZABLE.contains(&name.as_str()));
-            }
-            let empty = resources[kind].as_object().is_some_and(Map::is_empty);
-            if let Some(fields) = resources.as_object_mut().filter(|_| empty) {
-                fields.remove(kind);
-            }
-        }
-    };
     for field in LISTS {
-        let containers = spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten();
-        containers.filter_map(|c| c.get_mut("resources")).filter(|r| r.is_object()).for_each(strip);
-    }
-    if let Some(own) = spec.get_mut("resources").filter(|r| r.is_object()) {
-        strip(own);
-        if own.as_object().is_some_and(Map::is_empty)
-            && let Some(fields) = spec.as_object_mut()
-        {
-            fields.remove("resources");
+        let containers = spec.get_mut(field).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            *container = container_without_resizable(container);
         }
+    }
+    let own = requirements_without_resizable(&spec["resources"]);
+    if let Some(fields) = spec.as_object_mut() {
+        fields.insert("resources".to_owned(), own);
     }
     spec
+}
+
+fn container_without_resizable(container: &Value) -> Value {
+    let mut container = container.clone();
+    let own = requirements_without_resizable(&container["resources"]);
+    if let Some(fields) = container.as_object_mut() {
+        fields.insert("resources".to_owned(), own);
+    }
+    container
+}
+
+/// What is left of resources without CPU and memory; absent and empty ones are the same.
+fn requirements_without_resizable(resources: &Value) -> Value {
+    let mut rest = resources.as_object().cloned().unwrap_or_default();
+    for kind in ["limits", "requests"] {
+        let Some(amounts) = rest.get_mut(kind).and_then(Value::as_object_mut) else { continue };
+        amounts.retain(|name, _| !RESIZABLE.contains(&name.as_str()));
+    }
+    rest.retain(|_, value| !value.is_null() && !value.as_object().is_some_and(Map::is_empty));
+    rest.into()
 }
 
 #[cfg(test)]
@@ -224,7 +272,7 @@ mod tests {
             (Value::Null, "spec.resources: Forbidden: pod-level resources cannot be removed"),
             (
                 json!({ "requests": { "cpu": "2", "memory": "1Gi", "hugepages-2Mi": "2Mi" }, "limits": { "cpu": "3", "hugepages-2Mi": "2Mi" } }),
-                "only cpu and memory resources are mutable",
+                "spec: Forbidden: only cpu and memory resources are mutable at pod-level",
             ),
         ] {
             let found = errors(&of(own), &old);
@@ -249,6 +297,9 @@ mod tests {
         more["spec"]["containers"].as_array_mut().unwrap().push(json!({ "name": "d" }));
         let mut init = pod(burst("1"));
         init["spec"]["initContainers"][0]["resources"] = json!({ "requests": { "cpu": "1" } });
+        assert_eq!(errors(&init, &old), [""; 0], "one that runs before the others can be resized too");
+        init["spec"]["initContainers"][0]["resizePolicy"] =
+            json!([{ "resourceName": "cpu", "restartPolicy": "RestartContainer" }]);
         let mut disk = pod(burst("1"));
         disk["spec"]["containers"][0]["resources"]["requests"]["ephemeral-storage"] = "2Gi".into();
         for (new, wanted) in [
@@ -258,12 +309,27 @@ mod tests {
                 "resource requests cannot be removed",
             ),
             (more, "spec.containers: Forbidden: containers may not be added or removed"),
-            (init, "spec.initContainers[0].resources: Forbidden"),
+            (
+                init,
+                "spec.initContainers[0]: Forbidden: non-sidecar init containers with a resize policy of \
+                 RestartContainer cannot be resized",
+            ),
             (disk, "spec: Forbidden: only cpu and memory resources are mutable"),
         ] {
             let found = errors(&new, &old);
             assert!(found.iter().any(|e| e.contains(wanted)), "{wanted}: {found:?}");
         }
+        let mut windows = old.clone();
+        windows["spec"]["os"] = json!({ "name": "windows" });
+        assert_eq!(errors(&old, &windows), [": Forbidden: windows pods cannot be resized"]);
+        let mut silent = old.clone();
+        silent["status"]["containerStatuses"] = json!([
+            { "name": "i", "state": { "waiting": {} } }, { "name": "c", "state": { "running": {} } },
+        ]);
+        let refused = ["spec: Forbidden: Pod running on node without support for resize"];
+        assert_eq!(errors(&old, &silent), refused);
+        silent["status"]["containerStatuses"][1]["resources"] = json!({});
+        assert_eq!(errors(&old, &silent), [""; 0]);
         let alone = |resources| {
             let mut pod = pod(resources);
             pod["spec"]["initContainers"] = json!([]);

@@ -60,7 +60,7 @@ pub use coracle_api::managed::Set as FieldSet;
 pub use facts::{Facts, FieldLabels, Refusal};
 pub use nodes::STORE_READ_ONLY;
 pub use plain::Plain;
-pub use pods::validate::security::forgive_sysctls;
+pub use pods::validate::security::forgive_contexts;
 pub use pods::validate::update::changes;
 pub use registry::for_resource;
 pub use rules::forgive_addresses;

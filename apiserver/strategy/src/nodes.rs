@@ -58,9 +58,11 @@ impl CreateStrategy for Nodes {
         }
     }
 
-    /// A kubelet registers its node with its status.
+    /// A kubelet registers its node with its status. Nobody configures kubelets by the API any more.
     fn prepare_create(&self, object: &mut Object, _env: &Env) {
-        remove(object, "metadata.generation");
+        for gone in ["metadata.generation", "spec.configSource", "status.config"] {
+            remove(object, gone);
+        }
     }
 
     fn validate(&self, object: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -76,6 +78,9 @@ impl CreateStrategy for Nodes {
 impl UpdateStrategy for Nodes {
     fn prepare_update(&self, new: &mut Object, old: &Object, _env: &Env) {
         copy_field(new, old, "status");
+        if at(old, "spec.configSource").is_null() {
+            remove(new, "spec.configSource");
+        }
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
@@ -104,6 +109,13 @@ impl UpdateStrategy for Nodes {
 }
 
 impl StatusStrategy for Nodes {
+    fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
+        copy_field(new, old, "spec");
+        if at(old, "status.config").is_null() {
+            remove(new, "status.config");
+        }
+    }
+
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         amounts(new, &mut Errors(errors));
         addresses(new, &mut Errors(errors));
@@ -278,6 +290,27 @@ mod tests {
             "status": { "conditions": [{ "type": "Ready", "status": ready, "lastHeartbeatTime": heartbeat }],
                 "addresses": [{ "type": "InternalIP", "address": "10.0.0.1" }],
                 "nodeInfo": { "kubeletVersion": "v1.36.0" } } })
+    }
+
+    #[test]
+    fn kubelets_are_not_configured_by_the_api() {
+        let world = crate::testing::World::default();
+        let env = world.env();
+        let source = json!({ "configMap": { "name": "c", "namespace": "n", "kubeletConfigKey": "k" } });
+        let mut made = node("a", "True");
+        made["spec"]["configSource"] = source.clone();
+        made["status"]["config"] = json!({ "error": "x" });
+        let asked = made.clone();
+        Nodes.prepare_create(&mut made, &env);
+        assert!(made["spec"]["configSource"].is_null() && made["status"]["config"].is_null());
+        let (mut main, mut status) = (asked.clone(), asked.clone());
+        Nodes.prepare_update(&mut main, &made, &env);
+        assert!(main["spec"]["configSource"].is_null());
+        Nodes.prepare_status_update(&mut status, &made, &env);
+        assert!(status["status"]["config"].is_null());
+        let mut kept = asked.clone();
+        Nodes.prepare_update(&mut kept, &asked, &env);
+        assert_eq!(kept["spec"]["configSource"], source);
     }
 
     #[test]

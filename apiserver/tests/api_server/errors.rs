@@ -123,9 +123,15 @@ async fn head_leads_to_pages_that_any_method_reaches() {
         let answer = head(path).await;
         assert_eq!((answer.status.as_u16(), answer.header("allow")), (405, methods), "{path}");
     }
-    for path in ["/healthz", "/metrics", "/apis", "/apis/apps", "/openapi/v3", "/"] {
+    for path in ["/healthz", "/livez/ping", "/metrics", "/apis", "/apis/apps", "/openapi/v3", "/"] {
         assert_eq!(head(path).await.status, 200, "{path}");
+        for method in ["POST", "PUT", "PATCH", "OPTIONS"] {
+            assert_eq!(api.ask(method, path, "", "").await.status, 200, "{method} {path}");
+        }
     }
+    assert_eq!(api.ask("POST", "/version", "", "").await.status, 405);
+    assert_eq!(api.ask("DELETE", "/metrics", "", "").await.status, 405, "figures only grow");
+    assert_eq!(api.ask("POST", "/nope", "", "").await.status, 404);
 }
 
 #[tokio::test]

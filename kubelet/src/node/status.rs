@@ -3,7 +3,7 @@
 use crate::configuration::config::Config;
 use crate::cri::api;
 use crate::facts::Facts;
-use crate::pod_facts::features::DECLARED;
+use crate::pod_facts::features::declared;
 use crate::signal::Pressure;
 use coracle_api::condition::with_transition_time;
 use coracle_api::validation::is_extended_resource;
@@ -192,7 +192,9 @@ pub fn status(
         // A runtime that is down says nothing of them, and a patch cannot take them away.
         features: features(runtime).or_else(|| old.features.clone()),
         runtime_handlers: handlers(runtime).or_else(|| old.runtime_handlers.clone()),
-        declared_features: Some(DECLARED.map(str::to_owned).to_vec()),
+        declared_features: Some(
+            declared(config.placement.cpus.is_some()).into_iter().map(str::to_owned).collect(),
+        ),
         conditions: Some(ours.into_iter().chain(foreign).collect()),
         addresses: Some(
             config

@@ -316,7 +316,7 @@ impl Scan<'_> {
             match last.as_ref().map(|c| (c, c.state)) {
                 Some((c, State::Exited)) if c.exit_code == 0 && self.is_unmarked(c) => {}
                 Some((c, State::Running | State::Unknown)) => {
-                    return match self.kill(container, c) {
+                    return match self.mend(container, c) {
                         Some(step) => Err(step),
                         None => Ok(false),
                     };

@@ -6,7 +6,6 @@
 //! container was told last survives a restart of this process: in an annotation of the container, and in a file of the
 //! pod once it was told something else.
 
-use super::containers::is_sidecar;
 use super::observed::{self, Observed};
 use super::qos::amount_of;
 use super::resize_order::Resized;
@@ -47,11 +46,12 @@ impl Snapshot {
         Self { generation: pod.metadata.generation, pod: own(pod).cloned(), containers: containers.collect() }
     }
 
+    /// A container that one of them does not name was noted by a version that did not resize such containers.
     fn differs(&self, other: &Self) -> bool {
-        let of = |all: &Self, name: &String| all.containers.get(name).cloned();
-        let mut names = self.containers.keys().chain(other.containers.keys());
+        let mut both =
+            self.containers.iter().filter_map(|(name, one)| Some((one, other.containers.get(name)?)));
         !difference(self.pod.as_ref(), other.pod.as_ref()).is_empty()
-            || names.any(|name| !difference(of(self, name).as_ref(), of(other, name).as_ref()).is_empty())
+            || both.any(|(one, other)| !difference(Some(one), Some(other)).is_empty())
     }
 }
 
@@ -109,7 +109,7 @@ fn asked(from: Option<&ResourceRequirements>, to: Option<&ResourceRequirements>)
 /// Containers whose resources can change while they run.
 fn resizable(pod: &Pod) -> impl Iterator<Item = &Container> {
     let spec = pod.spec.iter();
-    spec.flat_map(|s| s.containers.iter().chain(s.init_containers.iter().flatten().filter(|c| is_sidecar(c))))
+    spec.flat_map(|s| s.containers.iter().chain(s.init_containers.iter().flatten()))
 }
 
 /// The resources of the pod as a whole.
@@ -202,8 +202,7 @@ impl Resizes {
         let mut applied = Pod::clone(pod);
         let spec = applied.spec.get_or_insert_default();
         spec.resources.clone_from(&granted.pod);
-        let sidecars = spec.init_containers.iter_mut().flatten().filter(|c| is_sidecar(c));
-        for container in spec.containers.iter_mut().chain(sidecars) {
+        for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
             let own = granted.containers.get(&container.name).cloned();
             container.resources = own.or(container.resources.take());
         }
@@ -373,12 +372,12 @@ struct OfContainer<'a> {
 
 /// What events say: the resources and the generation, as JSON.
 pub fn description(pod: &Pod, error: Option<&str>) -> String {
-    let of = |c: &'_ Container| c.resources.clone().unwrap_or_default();
-    let (mut containers, mut init_containers) = (Vec::new(), Vec::new());
-    for container in resizable(pod) {
-        let list = if is_sidecar(container) { &mut init_containers } else { &mut containers };
-        list.push(OfContainer { name: &container.name, resources: of(container) });
+    fn of(c: &Container) -> OfContainer<'_> {
+        OfContainer { name: &c.name, resources: c.resources.clone().unwrap_or_default() }
     }
+    let spec = pod.spec.iter();
+    let init_containers = spec.clone().flat_map(|s| s.init_containers.iter().flatten()).map(of).collect();
+    let containers = spec.flat_map(|s| &s.containers).map(of).collect();
     let generation = pod.metadata.generation.unwrap_or_default();
     let all = Description { resources: own(pod), init_containers, containers, generation, error };
     serde_json::to_string(&all).unwrap_or_default()

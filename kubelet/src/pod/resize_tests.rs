@@ -146,3 +146,23 @@ fn events_tell_resources_in_upstreams_order() {
         r#"{"initContainers":[{"name":"s","resources":{"requests":{"cpu":"1"}}}],"containers":[{"name":"c","resources":{}}],"generation":3,"error":"full"}"#
     );
 }
+
+#[test]
+fn a_container_that_runs_before_the_others_is_resized_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |amount: &str| {
+        pod(
+            json!({ "initContainers": [{ "name": "c", "resources": cpu(amount) }], "containers": [{ "name": "d" }] }),
+        )
+    };
+    let (before, after, observed) = (of("1"), of("2"), running(&cpu("1")));
+    let mut resizes = Resizes::load(dir.path());
+    resizes.meet(&before, &observed);
+    assert!(!resizes.wants_more(&before) && resizes.wants_more(&after));
+    resizes.grant(&after).unwrap();
+    let told: Vec<_> = resizes.unfinished(&after, &observed).into_iter().map(|one| one.name).collect();
+    assert_eq!(told, ["c"]);
+    // As noted by a version that did not resize it.
+    resizes.noted.granted.as_mut().unwrap().containers.remove("c");
+    assert!(!resizes.wants_more(&before));
+}

@@ -2,13 +2,25 @@
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
-/// As `status.declaredFeatures` of the Node has them, in the order of names. The scheduler sends pods that need such a
-/// feature to nodes that declare it; upstream's API server judges updates of pods by it, and hands on WebSockets as they are.
-pub const DECLARED: [&str; 3] = [
+/// What every kubelet of this version can, in the order of names.
+const ALWAYS: [&str; 4] = [
     "ExtendWebSocketsToKubelet",
     "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
     "RestartAllContainersOnContainerExits",
 ];
+
+/// CPUs of pods of class Guaranteed are resized while no container has CPUs of its own.
+const SHARED_CPUS: &str = "GuaranteedQoSPodCPUResize";
+
+/// As `status.declaredFeatures` of the Node has them, in the order of names; `own_cpus`: whether the policy `static` gives
+/// containers CPUs of their own. The scheduler sends pods that need such a feature to nodes that declare it; the API server
+/// judges updates of pods by it, and upstream's hands on WebSockets as they are.
+pub fn declared(own_cpus: bool) -> Vec<&'static str> {
+    let mut names: Vec<_> = ALWAYS.into_iter().chain((!own_cpus).then_some(SHARED_CPUS)).collect();
+    names.sort_unstable();
+    names
+}
 
 /// Whether a pod needs the feature before it runs.
 type Needs = fn(&PodSpec) -> bool;
@@ -33,7 +45,8 @@ mod tests {
 
     #[test]
     fn names_are_in_order_and_none_is_declared_and_absent() {
-        assert!(DECLARED.is_sorted());
-        assert!(ABSENT.iter().all(|(name, _)| !DECLARED.contains(name)));
+        let all = declared(false);
+        assert!(all.is_sorted() && all.contains(&SHARED_CPUS) && !declared(true).contains(&SHARED_CPUS));
+        assert!(ABSENT.iter().all(|(name, _)| !all.contains(name)));
     }
 }

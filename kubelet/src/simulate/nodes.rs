@@ -2,7 +2,7 @@
 
 use super::silence::is_silent;
 use super::{Error, SimulateConfig};
-use crate::pod_facts::features::DECLARED;
+use crate::pod_facts::features::declared;
 use coracle_api::node_addresses::CHECKED_ADDRESSES;
 use coracle_api::well_known;
 use coracle_client::{Context, Informer};
@@ -119,7 +119,7 @@ fn status_patch(config: &SimulateConfig, index: usize) -> Value {
             { "type": "Hostname", "address": name },
         ],
         // What is asked of a container that never ends is done.
-        "declaredFeatures": DECLARED,
+        "declaredFeatures": declared(false),
         "nodeInfo": {
             "machineID": name, "systemUUID": name, "bootID": name, "kernelVersion": "simulated",
             "osImage": "simulated", "containerRuntimeVersion": "simulated://1.36.0",

@@ -6,7 +6,7 @@ use coracle_api::condition::with_transition_time;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, HostIP, Pod,
-    PodCondition, PodIP, PodStatus, ResourceRequirements,
+    PodCondition, PodIP, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use sha2::{Digest, Sha256};
@@ -136,7 +136,8 @@ fn container_status(
     ContainerStatus {
         name: container.name.clone(),
         allocated_resources: container.resources.as_ref().and_then(|r| r.requests.clone()),
-        resources: container.resources.clone().filter(|r| *r != ResourceRequirements::default()),
+        // As kubelets do, which is how the API knows that a node resizes.
+        resources: Some(container.resources.clone().unwrap_or_default()),
         image_id: image.clone(),
         image,
         container_id: Some(id),

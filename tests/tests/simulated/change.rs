@@ -147,3 +147,45 @@ fn set_env_and_resources() {
         "200m",
     );
 }
+
+/// Every rule is upstream's, in its words.
+#[test]
+fn a_pod_is_resized() {
+    let cluster = with_web();
+    cluster.apply(
+        "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {initContainers: [{name: i, image: x, resources: {requests: {cpu: 1m}}}],
+          containers: [{name: c, image: x, resources: {requests: {cpu: 10m}, limits: {cpu: 20m}}}]}}",
+    );
+    cluster.ok("kubectl wait pod p --for=condition=Ready --timeout=60s");
+    let resize = |spec: &str| format!("kubectl patch pod p --subresource=resize -p '{{\"spec\":{spec}}}'");
+    cluster.ok(&resize(r#"{"initContainers":[{"name":"i","resources":{"requests":{"cpu":"2m"}}}]}"#));
+    cluster.says("kubectl get pod p -o jsonpath='{.spec.initContainers[0].resources.requests.cpu}'", "2m");
+    let of_c =
+        |resources: &str| resize(&format!(r#"{{"containers":[{{"name":"c","resources":{resources}}}]}}"#));
+    cluster.ok(&of_c(r#"{"requests":{"cpu":"15m"}}"#));
+    cluster.refuses(
+        &of_c(r#"{"requests":{"cpu":"33"},"limits":{"cpu":"33"}}"#),
+        "Error from server (Forbidden): pods \"p\" is forbidden: Node didn't have enough allocatable resources: cpu, \
+         requested: 33000, allocatable: 32000",
+    );
+    cluster.refuses(
+        &of_c(r#"{"limits":null}"#),
+        "The Pod \"p\" is invalid: spec.containers[0].resources.limits: Forbidden: resource limits cannot be removed",
+    );
+    cluster.refuses(
+        &of_c(r#"{"requests":{"ephemeral-storage":"1Gi"}}"#),
+        "The Pod \"p\" is invalid: spec: Forbidden: only cpu and memory resources are mutable",
+    );
+    let node = cluster.ok("kubectl get pod p -o jsonpath='{.spec.nodeName}'");
+    let node = node.trim();
+    cluster.ok(&format!(
+        "kubectl patch node {node} --subresource=status --type=merge -p '{{\"status\":{{\"declaredFeatures\":[]}}}}'"
+    ));
+    cluster.refuses(
+        &resize(r#"{"initContainers":[{"name":"i","resources":{"requests":{"cpu":"3m"}}}]}"#),
+        &format!(
+            "Error from server (Forbidden): pods \"p\" is forbidden: pod update requires features \
+             InPlacePodVerticalScalingInitContainers which are not available on node \"{node}\""
+        ),
+    );
+}

@@ -4,6 +4,7 @@ use crate::authz::testing::World;
 use crate::authz::{Chain, MASTERS};
 use coracle_api::UserInfo;
 use coracle_pki::{Pki, PkiOptions};
+use coracle_requests::Reader as _;
 use futures::FutureExt;
 use jiff::Timestamp;
 use serde_json::json;
@@ -199,8 +200,11 @@ impl Tokens {
         let authorizer = Chain::new(self.world.clone(), self.world.generation());
         let context =
             TokenContext { tokens, read: &*self.world, user, authorizer: &authorizer, now: Timestamp::now() };
-        let request =
+        let mut request =
             json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec });
+        if let Some(metadata) = request["spec"].as_object_mut().and_then(|spec| spec.remove("of")) {
+            request["metadata"] = metadata;
+        }
         token_request(request, "a", name, &context)
     }
 
@@ -251,6 +255,20 @@ fn bad_token_requests_are_refused() {
     ] {
         assert_eq!(tokens.request(spec.clone()).unwrap_err().code, code, "{spec}");
     }
+    let uid = tokens.world.get("serviceaccounts.", "a", "bot").unwrap()["metadata"]["uid"].clone();
+    tokens.request(json!({ "of": { "uid": uid } })).unwrap();
+    let another = tokens.request(json!({ "of": { "uid": "x" } })).unwrap_err();
+    let own = uid.as_str().unwrap_or_default();
+    assert_eq!(
+        (another.code, another.message),
+        (
+            409,
+            format!(
+                "Operation cannot be fulfilled on TokenRequest.authentication.k8s.io \"bot\": the UID in the token request (x) \
+                 does not match the UID of the service account ({own})"
+            )
+        )
+    );
     let jane = UserInfo::authenticated("jane", &[]);
     assert_eq!(tokens.request_as(&jane, "nobody", json!({})).unwrap_err().code, 404);
     let node = |name: &str| UserInfo::authenticated(&format!("system:node:{name}"), &["system:nodes"]);

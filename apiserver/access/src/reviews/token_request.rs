@@ -42,6 +42,13 @@ pub fn token_request(
     }
     let account = context.read.get("serviceaccounts.", namespace, name);
     let account = account.ok_or_else(|| ApiError::not_found("", "serviceaccounts", name))?;
+    let (sent, own) = (text(&request["metadata"], "uid"), text(&account["metadata"], "uid"));
+    if !sent.is_empty() && sent != own {
+        let why = format!(
+            "the UID in the token request ({sent}) does not match the UID of the service account ({own})"
+        );
+        return Err(ApiError::conflict("authentication.k8s.io", "TokenRequest", name, &why));
+    }
     let seconds = lifetime(&request)?;
     let most = context.tokens.max_seconds();
     let seconds = if most > 0 { seconds.min(most) } else { seconds };

@@ -24,14 +24,9 @@ pub async fn answer(
     wanted: Wanted,
     headers: &RequestHeaders,
 ) -> Result<Response<Body>, ApiError> {
-    if !matches!(info.verb, "get" | "head") {
-        return if is_known(&info.path) {
-            Ok(method_not_allowed("GET", wanted))
-        } else {
-            Err(ApiError::page_not_found())
-        };
-    }
-    if info.verb == "head" && has_get_only(&info.path) {
+    // Upstream's figures are set back by DELETE; ours only grow.
+    let is_reset = info.verb == "delete" && info.path.starts_with("/metrics");
+    if is_reset || info.verb != "get" && has_get_only(&info.path) {
         return Ok(method_not_allowed("GET", wanted));
     }
     let query = &info.query;
@@ -257,24 +252,4 @@ fn has_get_only(path: &str) -> bool {
 fn is_built_in(group: &str, version: &str) -> bool {
     let mut resources = coracle_api::catalogue::catalogue().iter();
     resources.any(|resource| *resource.group == *group && *resource.version == *version)
-}
-
-fn is_known(path: &str) -> bool {
-    let root = path.split('/').nth(1).unwrap_or_default();
-    matches!(
-        root,
-        "livez"
-            | "readyz"
-            | "healthz"
-            | "version"
-            | "metrics"
-            | "statusz"
-            | "flagz"
-            | "api"
-            | "apis"
-            | "openapi"
-            | "openid"
-            | ".well-known"
-            | ""
-    )
 }

@@ -159,8 +159,21 @@ impl CachedObject {
         Some((out.freeze(), raw.slice(splice..)))
     }
 
-    /// Appends the value of `metadata` as JSON, with `revision` as its resourceVersion.
+    /// Appends the value of `metadata` as JSON, with `revision` as its resourceVersion, in the order of its struct.
     pub fn write_metadata(&self, out: &mut impl BufMut, revision: Revision) {
+        let (metadata, splice) = self.splice();
+        if splice == 0 || splice > metadata {
+            self.write_kept_metadata(out, revision);
+            return;
+        }
+        // That of custom kinds is kept by name.
+        let mut kept = Vec::new();
+        self.write_kept_metadata(&mut kept, revision);
+        let ordered = serde_json::from_slice(&kept).ok().and_then(|value| encode::metadata(&value));
+        out.put_slice(&ordered.unwrap_or(kept));
+    }
+
+    fn write_kept_metadata(&self, out: &mut impl BufMut, revision: Revision) {
         let (metadata, splice) = self.splice();
         if splice == 0 {
             out.put_slice(b"{}");
@@ -289,6 +302,20 @@ mod tests {
         cached.write_metadata(&mut out, Revision(7));
         let parsed: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(parsed, json!({"name": "we}b\"{", "labels": {"a": "\\"}, "resourceVersion": "7"}));
+        let custom = json!({"metadata": {"uid": "u", "name": "n", "generation": 1}});
+        let value = coracle_api::encode::to_storage_bytes(&custom, "example.com/v1", "Widget").into();
+        let stored = KeyValue {
+            key: "widgets.example.com//n".into(),
+            value,
+            created: Revision(3),
+            modified: Revision(4),
+        };
+        let mut out = Vec::new();
+        CachedObject::new(&stored, None).write_metadata(&mut out, Revision(7));
+        assert_eq!(
+            std::str::from_utf8(&out).unwrap(),
+            r#"{"name":"n","uid":"u","resourceVersion":"7","generation":1}"#
+        );
     }
 
     #[test]

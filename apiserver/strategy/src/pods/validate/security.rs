@@ -11,6 +11,8 @@ const PROFILES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
 const PROFILE_MAX_BYTES: usize = 4095;
 const MAX_ID: i64 = i32::MAX as i64;
 const ID_RANGE: &str = "must be between 0 and 2147483647, inclusive";
+/// How volumes get their SELinux labels: by mount options (`MountOption`) only with the gate SELinuxMount, which is off in 1.36.
+const LABELLING: &str = "seLinuxChangePolicy";
 
 pub fn pod(context: &Value, path: &Path, errors: &mut Errors) {
     for field in ["fsGroup", "runAsUser", "runAsGroup"] {
@@ -20,7 +22,7 @@ pub fn pod(context: &Value, path: &Path, errors: &mut Errors) {
         id(group, &path.field("supplementalGroups").index(i), errors);
     }
     rules::one_of_if_set(context, "fsGroupChangePolicy", &["Always", "OnRootMismatch"], path, errors);
-    rules::one_of_if_set(context, "seLinuxChangePolicy", &["MountOption", "Recursive"], path, errors);
+    rules::one_of_if_there(context, LABELLING, &["Recursive"], path, errors);
     rules::one_of_if_set(context, "supplementalGroupsPolicy", &["Merge", "Strict"], path, errors);
     let mut seen = std::collections::HashSet::new();
     for (i, sysctl) in list_at(context, "sysctls").iter().enumerate() {
@@ -56,11 +58,23 @@ pub fn shared_sysctls(spec: &Value, path: &Path, errors: &mut Errors) {
 }
 
 /// On update: what the old object had too is forgiven.
-pub fn forgive_sysctls(errors: &mut Vec<FieldError>, old: &Value) {
+pub fn forgive_contexts(errors: &mut Vec<FieldError>, old: &Value) {
     let is_shared = |error: &FieldError| SHARED.iter().any(|detail| error.detail.ends_with(detail));
     if errors.iter().any(is_shared) && shares(old) {
         errors.retain(|error| !is_shared(error));
     }
+    let is_by_mount = |error: &FieldError| {
+        error.field.ends_with(LABELLING) && error.detail.starts_with("Unsupported value: \"MountOption\"")
+    };
+    if errors.iter().any(is_by_mount) && labels_by_mount(old) {
+        errors.retain(|error| !is_by_mount(error));
+    }
+}
+
+/// Whether the value is or holds such a context.
+fn labels_by_mount(value: &Value) -> bool {
+    value[LABELLING] == "MountOption"
+        || value.as_object().is_some_and(|fields| fields.values().any(labels_by_mount))
 }
 
 /// Whether the value is or holds the spec of a pod with such settings.
@@ -195,12 +209,26 @@ mod tests {
         );
         assert!(texts[2..].iter().all(|text| text.ends_with(SHARED[1])) && texts.len() == 4, "{texts:?}");
         let mut errors = told(&shared);
-        forgive_sysctls(
+        forgive_contexts(
             &mut errors,
             &json!({ "spec": { "template": { "spec": spec(["hostPID", "hostUsers"]) } } }),
         );
         assert_eq!(errors.len(), 4);
-        forgive_sysctls(&mut errors, &json!({ "spec": { "template": { "spec": shared } } }));
+        forgive_contexts(&mut errors, &json!({ "spec": { "template": { "spec": shared } } }));
         assert!(errors.is_empty());
+    }
+
+    #[test]
+    fn volumes_are_labelled_by_mount_options_only_where_they_were() {
+        let spec = json!({ "securityContext": { "seLinuxChangePolicy": "MountOption" } });
+        let mut found = Vec::new();
+        pod(&spec["securityContext"], &Path::root("spec").field("securityContext"), &mut Errors(&mut found));
+        let refused = "spec.securityContext.seLinuxChangePolicy: Unsupported value: \"MountOption\": supported values: \
+                       \"Recursive\"";
+        assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), [refused]);
+        forgive_contexts(&mut found, &json!({ "spec": { "template": { "spec": {} } } }));
+        assert_eq!(found.len(), 1);
+        forgive_contexts(&mut found, &json!({ "spec": { "template": { "spec": spec } } }));
+        assert!(found.is_empty());
     }
 }
