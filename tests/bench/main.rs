@@ -26,6 +26,7 @@ mod schedule;
 mod scheduler;
 mod server;
 mod servers;
+mod services;
 mod start;
 mod storm;
 mod table;
@@ -61,7 +62,7 @@ impl Settings {
     }
 }
 
-const NAMES: [&str; 27] = [
+const NAMES: [&str; 28] = [
     "size",
     "start",
     "restart",
@@ -79,6 +80,7 @@ const NAMES: [&str; 27] = [
     "watch",
     "crowd",
     "dns",
+    "services",
     "extend",
     "schedule",
     "scheduler",
@@ -109,6 +111,7 @@ async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
         "memory" => matrix::memory(settings).await,
         "watch" => watch::run(settings).await,
         "dns" => dns::run(settings).await,
+        "services" => services::run(settings).await,
         "crowd" => crowd::run(settings).await,
         "extend" => extend::run(settings).await,
         "schedule" => schedule::run(settings).await,

@@ -61,6 +61,9 @@ B coracle:controller-manager coracle:controller-manager u:system:kube-controller
 C coracle:network-policies
  list,watch|-|pods,namespaces
  list,watch|networking.k8s.io|networkpolicies
+ list,watch|policy.networking.k8s.io|adminnetworkpolicies,baselineadminnetworkpolicies,clusternetworkpolicies
+ patch|policy.networking.k8s.io|adminnetworkpolicies/status,baselineadminnetworkpolicies/status,clusternetworkpolicies/status
+ list,watch|apiextensions.k8s.io|customresourcedefinitions|adminnetworkpolicies.policy.networking.k8s.io,baselineadminnetworkpolicies.policy.networking.k8s.io,clusternetworkpolicies.policy.networking.k8s.io
 B coracle:network-policies coracle:network-policies u:system:kube-proxy
 C system:coredns
  list,watch|-|endpoints,services,pods,namespaces

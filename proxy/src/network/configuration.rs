@@ -1,5 +1,6 @@
 //! The CNI configuration of the pod network: point-to-point links, whose range of addresses is the node's own.
 
+use super::kernel::Wrapping;
 use super::{Config, Error};
 use serde_json::{Value, json};
 use std::io;
@@ -23,7 +24,7 @@ fn has_another(dir: &Path) -> bool {
 
 /// Gives the network these ranges, one of each family at most; nothing is written where it has them already, or where
 /// somebody else configured it.
-pub fn ensure(config: &Config, ranges: &[String]) -> Result<(), Error> {
+pub fn ensure(config: &Config, ranges: &[String], wrapping: Wrapping) -> Result<(), Error> {
     let path = config.cni_conf_dir.join(FILE);
     let failed = |source| Error::Configuration { path: path.clone(), source };
     let before = match std::fs::read_to_string(&path) {
@@ -31,7 +32,7 @@ pub fn ensure(config: &Config, ranges: &[String]) -> Result<(), Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(failed(error)),
     };
-    let Some(text) = wanted(before.as_deref(), config, ranges) else { return Ok(()) };
+    let Some(text) = wanted(before.as_deref(), config, ranges, wrapping) else { return Ok(()) };
     std::fs::create_dir_all(&config.cni_conf_dir).map_err(failed)?;
     // The runtime watches the directory, and must not read half a file.
     let new = config.cni_conf_dir.join(".10-coracle.new");
@@ -52,7 +53,7 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
 
 /// The file's new content, if it is to change. A present one keeps everything but the ranges, and the default route of a
 /// family that is new to it.
-fn wanted(before: Option<&str>, config: &Config, ranges: &[String]) -> Option<String> {
+fn wanted(before: Option<&str>, config: &Config, ranges: &[String], wrapping: Wrapping) -> Option<String> {
     let mut network = match before {
         Some(text) => match serde_json::from_str(text) {
             Ok(network) => network,
@@ -64,15 +65,30 @@ fn wanted(before: Option<&str>, config: &Config, ranges: &[String]) -> Option<St
         None if is_ours(&config.cni_conf_dir, config.create) => template(config),
         None => return None,
     };
-    let ipam = network.pointer_mut("/plugins/0/ipam")?;
+    let had = network.clone();
+    let plugin = network.pointer_mut("/plugins/0")?;
     // Without a subnet it is nothing that this knows.
-    ipam.pointer("/ranges/0/0/subnet")?;
-    let had = ipam.clone();
-    set_ranges(ipam, ranges);
-    if *ipam == had {
+    plugin.pointer("/ipam/ranges/0/0/subnet")?;
+    set_ranges(plugin.pointer_mut("/ipam")?, ranges);
+    set_mtu(plugin, wrapping);
+    if network == had && before.is_some() {
         return None;
     }
     Some(format!("{network:#}\n"))
+}
+
+/// Links of new pods take no packet that would not go to another node whole. What people wrote stays.
+fn set_mtu(plugin: &mut Value, wrapping: Wrapping) {
+    let Some(plugin) = plugin.as_object_mut() else { return };
+    match wrapping {
+        Wrapping::Mtu(mtu) => {
+            plugin.entry("mtu").or_insert_with(|| mtu.into());
+        }
+        Wrapping::Ended(mtu) if plugin.get("mtu").is_some_and(|had| *had == mtu) => {
+            plugin.remove("mtu");
+        }
+        Wrapping::Ended(_) | Wrapping::None => {}
+    }
 }
 
 /// What people wrote beside the subnet of a family stays. A pod gets an address of each set of ranges, in their order.
@@ -147,7 +163,7 @@ mod tests {
             let text = std::fs::read_to_string(dir.path().join(FILE)).expect("the file");
             serde_json::from_str(&text).expect("JSON")
         };
-        ensure(&config, &["10.42.7.0/24".to_owned()]).expect("written");
+        ensure(&config, &["10.42.7.0/24".to_owned()], Wrapping::None).expect("written");
         assert_eq!(read()["plugins"][0]["ipam"]["ranges"][0][0]["subnet"], "10.42.7.0/24");
         assert_eq!(read()["plugins"][0]["ipam"]["dataDir"], "/data/cni");
         let mode = std::fs::metadata(dir.path().join(FILE)).expect("there").permissions().mode();
@@ -155,10 +171,13 @@ mod tests {
         let mut edited = read();
         edited["plugins"][0]["mtu"] = 1400.into();
         std::fs::write(dir.path().join(FILE), edited.to_string()).expect("written");
-        ensure(&config, &["10.42.8.0/24".to_owned()]).expect("written");
+        ensure(&config, &["10.42.8.0/24".to_owned()], Wrapping::None).expect("written");
         assert_eq!(read()["plugins"][0]["ipam"]["ranges"][0][0]["subnet"], "10.42.8.0/24");
         assert_eq!(read()["plugins"][0]["mtu"], 1400, "what people changed stays");
-        assert!(wanted(Some(&read().to_string()), &config, &["10.42.8.0/24".to_owned()]).is_none());
+        assert!(
+            wanted(Some(&read().to_string()), &config, &["10.42.8.0/24".to_owned()], Wrapping::None)
+                .is_none()
+        );
     }
 
     #[test]
@@ -166,10 +185,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("temporary directory");
         assert!(is_ours(dir.path(), true) && !is_ours(dir.path(), false));
         let range = ["10.42.7.0/24".to_owned()];
-        ensure(&config(dir.path(), false), &range).expect("nothing to do");
+        ensure(&config(dir.path(), false), &range, Wrapping::None).expect("nothing to do");
         std::fs::write(dir.path().join("05-cilium.conflist"), "{}").expect("written");
         assert!(!is_ours(dir.path(), true));
-        ensure(&config(dir.path(), true), &range).expect("nothing to do");
+        ensure(&config(dir.path(), true), &range, Wrapping::None).expect("nothing to do");
         assert!(!dir.path().join(FILE).exists());
     }
 
@@ -179,10 +198,10 @@ mod tests {
         let config = config(dir.path(), true);
         let words = |all: &[&str]| all.iter().map(|range| (*range).to_owned()).collect::<Vec<_>>();
         let of = |before: Option<&str>, ranges: &[&str]| -> Value {
-            let text = wanted(before, &config, &words(ranges)).expect("a change");
+            let text = wanted(before, &config, &words(ranges), Wrapping::None).expect("a change");
             serde_json::from_str::<Value>(&text).expect("JSON")["plugins"][0]["ipam"].clone()
         };
-        let single = wanted(None, &config, &words(&["10.42.7.0/24"])).expect("a file");
+        let single = wanted(None, &config, &words(&["10.42.7.0/24"]), Wrapping::None).expect("a file");
         let edited = single
             .replace(r#""subnet": "10.42.7.0/24""#, r#""subnet": "10.42.7.0/24", "rangeStart": "10.42.7.9""#);
         let both = of(Some(&edited), &["fd42:0:0:7::/64", "10.42.7.0/24"]);
@@ -194,5 +213,20 @@ mod tests {
             (&six["ranges"], &six["routes"]),
             (&json!([[{ "subnet": "fd42::/64" }]]), &json!([{ "dst": "::/0" }]))
         );
+    }
+
+    #[test]
+    fn links_are_as_wide_as_what_wraps_their_packets() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let (config, range) = (config(dir.path(), true), ["10.42.7.0/24".to_owned()]);
+        let next = |before: Option<&str>, wrapping| wanted(before, &config, &range, wrapping);
+        let plain = next(None, Wrapping::None).expect("a file");
+        let narrow = next(Some(&plain), Wrapping::Mtu(1450)).expect("a change");
+        let read: Value = serde_json::from_str(&narrow).expect("JSON");
+        assert_eq!(read["plugins"][0]["mtu"], 1450);
+        assert_eq!(next(Some(&narrow), Wrapping::Mtu(1450)), None);
+        assert_eq!(next(Some(&narrow), Wrapping::Mtu(1430)), None, "somebody may have written it");
+        assert_eq!(next(Some(&narrow), Wrapping::Ended(1450)).as_ref(), Some(&plain));
+        assert_eq!(next(Some(&narrow), Wrapping::Ended(1400)), None);
     }
 }

@@ -3,12 +3,14 @@
 //!
 //! Who leads to pods also keeps from them what NetworkPolicies keep out: another's network sees to that by itself.
 //!
-//! Nodes must share a network, because routes lead to them directly and nothing is wrapped. A node elsewhere is reached
-//! only where something in between knows its range; the log says so.
+//! Routes lead to nodes on a network of this machine directly. A node elsewhere is reached where something in between
+//! knows its range (the log says so), or by VXLAN where the Node's annotation `coracle.io/pod-network` asks for it.
 
 mod configuration;
+mod kernel;
 mod plan;
 mod routes;
+mod vxlan;
 
 pub use configuration::is_ours;
 pub use routes::clean_up;
@@ -18,7 +20,8 @@ use coracle_client::beat::{self, Patience};
 use coracle_client::{Context, Informer};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
-use plan::{Plan, Routes, Site, Unroutable};
+use kernel::Kernel;
+use plan::{Plan, Site, Unroutable};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -82,23 +85,14 @@ async fn lead(context: Context, config: Config) -> Result<(), Error> {
     if context.stop.run_until_cancelled(nodes.synced()).await.is_none() {
         return Ok(());
     }
-    let mut network = Network {
-        nodes,
-        config,
-        written: Routes::new(),
-        refused: Routes::new(),
-        disbelieved: BTreeMap::new(),
-    };
+    let mut network = Network { nodes, config, kernel: Kernel::default(), disbelieved: BTreeMap::new() };
     context.stop.run_until_cancelled(network.follow()).await.unwrap_or(Ok(()))
 }
 
 struct Network {
     nodes: Informer<Node>,
     config: Config,
-    /// What the kernel has of ours.
-    written: Routes,
-    /// What it would not take; said once, and tried again when the nodes change or time has passed.
-    refused: Routes,
+    kernel: Kernel,
     /// Nodes that are not led to, and why; said once.
     disbelieved: BTreeMap<String, Unroutable>,
 }
@@ -111,6 +105,7 @@ impl Config {
             node_name: self.node_name.clone(),
             pods: self.cluster_cidrs.iter().map(IpNet::trunc).collect(),
             services: self.service_cidrs.clone(),
+            networks: Vec::new(),
             kept,
         }
     }
@@ -134,13 +129,13 @@ impl Network {
             }
             true
         });
-        self.written = routes::present().await?;
+        self.kernel.look().await?;
         loop {
             beat::working(Patience::Long, self.sync()).await?;
-            if self.written.is_empty() && self.refused.is_empty() {
+            if self.kernel.is_empty() {
                 changed.notified().await;
             } else if tokio::time::timeout(LOOK_AFTER, changed.notified()).await.is_err() {
-                self.written = routes::present().await?;
+                self.kernel.look().await?;
                 continue;
             }
             tokio::time::sleep(GATHER).await;
@@ -148,55 +143,32 @@ impl Network {
     }
 
     async fn sync(&mut self) -> Result<(), Error> {
-        let (nodes, site) = (self.nodes.list(), self.config.site());
+        let (nodes, mut site) = (self.nodes.list(), self.config.site());
+        if plan::may_wrap(&nodes) {
+            site.networks = vxlan::networks().await?;
+        }
         let ranges = plan::ranges_of(&nodes, &site);
+        let plan = plan::plan(&nodes, &site);
+        self.say_who_is_disbelieved(&plan);
+        let wrapping = self.kernel.wrap(plan.tunnel.as_ref()).await?;
         if !ranges.is_empty() {
-            configuration::ensure(&self.config, &ranges)?;
+            configuration::ensure(&self.config, &ranges, wrapping)?;
         }
-        let Plan { routes: wanted, refused } = plan::plan(&nodes, &site);
-        self.say_who_is_disbelieved(refused);
-        let stale: Vec<_> =
-            self.written.keys().filter(|range| !wanted.contains_key(*range)).cloned().collect();
-        for range in stale {
-            routes::remove(&range).await?;
-            self.written.remove(&range);
-        }
-        self.refused.retain(|range, gateway| wanted.get(range) == Some(gateway));
-        for (range, gateway) in wanted {
-            if self.written.get(&range) != Some(&gateway) {
-                self.add(range, gateway).await?;
-            }
-        }
-        Ok(())
+        Ok(self.kernel.lead(plan.routes).await?)
     }
 
-    fn say_who_is_disbelieved(&mut self, now: BTreeMap<String, Unroutable>) {
-        for (node, why) in &now {
+    fn say_who_is_disbelieved(&mut self, now: &Plan) {
+        for (node, why) in &now.refused {
             if self.disbelieved.get(node) != Some(why) {
                 tracing::warn!(node, %why, "no route to a node's pods");
             }
         }
-        self.disbelieved = now;
-    }
-
-    async fn add(&mut self, range: String, gateway: IpAddr) -> Result<(), Error> {
-        match routes::replace(&range, gateway).await {
-            Ok(()) => {
-                tracing::info!(%range, %gateway, "route to a node's pods");
-                self.refused.remove(&range);
-                self.written.insert(range, gateway);
-            }
-            Err(routes::RouteError::Refused { why, .. }) => {
-                if self.refused.insert(range.clone(), gateway).is_none() {
-                    tracing::warn!(%range, %gateway, why, "no route of ours to a node's pods: the node is not on a network of this machine, and something between must know the range");
-                }
-            }
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
+        self.disbelieved = now.refused.clone();
     }
 }
 
+#[cfg(test)]
+mod packets;
 #[cfg(test)]
 mod tests {
     use super::*;

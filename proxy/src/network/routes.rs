@@ -1,9 +1,12 @@
 //! The kernel's routes, by way of `ip` of iproute2. Ours carry a protocol number of their own, so that nobody else's are
 //! touched and an earlier run's are known again.
 
-use super::plan::Routes;
+use super::plan::{Mac, Routes, Way};
+use super::vxlan;
 use crate::family::Family;
+use ipnet::IpNet;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::process::Stdio;
 use tokio::process::Command;
@@ -13,11 +16,11 @@ const PROTOCOL: &str = "143";
 
 #[derive(Debug, thiserror::Error)]
 pub enum RouteError {
-    #[error("ip could not be run: {0}")]
-    Run(#[source] std::io::Error),
-    #[error("ip route {what}: {why}")]
+    #[error("{0} could not be run: {1}")]
+    Run(&'static str, #[source] std::io::Error),
+    #[error("{what}: {why}")]
     Refused { what: String, why: String },
-    #[error("ip route show: {0}")]
+    #[error("what ip shows: {0}")]
     Unreadable(#[from] serde_json::Error),
 }
 
@@ -25,25 +28,47 @@ pub enum RouteError {
 struct Shown {
     dst: String,
     gateway: Option<IpAddr>,
+    dev: Option<String>,
 }
 
-async fn ip(args: &[&str]) -> Result<Vec<u8>, RouteError> {
-    let output = Command::new("ip").args(args).stdin(Stdio::null()).kill_on_drop(true).output();
-    let output = output.await.map_err(RouteError::Run)?;
+/// One of iproute2's programs to its end; gives what it printed.
+pub async fn run(program: &'static str, args: &[&str]) -> Result<Vec<u8>, RouteError> {
+    let output = Command::new(program).args(args).stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = output.await.map_err(|error| RouteError::Run(program, error))?;
     if output.status.success() {
         return Ok(output.stdout);
     }
     let why = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ");
-    Err(RouteError::Refused { what: args.join(" "), why })
+    Err(RouteError::Refused { what: format!("{program} {}", args.join(" ")), why })
+}
+
+async fn ip(args: &[&str]) -> Result<Vec<u8>, RouteError> {
+    run("ip", args).await
 }
 
 /// Ours, as the kernel has them.
 pub async fn present() -> Result<Routes, RouteError> {
-    let mut all = Routes::new();
+    let mut shown = Vec::new();
     for family in Family::ALL.into_iter().filter(|family| family.is_there()) {
-        all.extend(read(&ip(&["-j", option(family), "route", "show", "proto", PROTOCOL]).await?)?);
+        shown.extend(read(&ip(&["-j", option(family), "route", "show", "proto", PROTOCOL]).await?)?);
     }
-    Ok(all)
+    let is_wrapped = |route: &Shown| route.dev.as_deref() == Some(vxlan::DEVICE);
+    let ends = if shown.iter().any(is_wrapped) { vxlan::ends().await? } else { BTreeMap::new() };
+    let way = |route: Shown| {
+        let gateway = route.gateway?;
+        if !is_wrapped(&route) {
+            return Some((route.dst, Way::Direct(gateway)));
+        }
+        // One without an end is ours as well, and as no other: it is written again, or goes.
+        let (machine, mac) = ends.get(&gateway).copied().unwrap_or((gateway, Mac::default()));
+        Some((route.dst, Way::Wrapped(machine, mac)))
+    };
+    Ok(shown.into_iter().filter_map(way).collect())
+}
+
+/// The gateway on the device that wraps: a range's own first address, which no pod has.
+pub fn gateway_of(range: &str) -> Option<IpAddr> {
+    Some(range.parse::<IpNet>().ok()?.network())
 }
 
 fn option(family: Family) -> &'static str {
@@ -53,28 +78,32 @@ fn option(family: Family) -> &'static str {
     }
 }
 
-fn read(output: &[u8]) -> Result<Routes, RouteError> {
+fn read(output: &[u8]) -> Result<Vec<Shown>, RouteError> {
     // Without any route some versions print nothing at all.
     let text = if output.trim_ascii().is_empty() { b"[]" } else { output };
-    let shown: Vec<Shown> = serde_json::from_slice(text)?;
-    Ok(shown.into_iter().filter_map(|route| Some((route.dst, route.gateway?))).collect())
+    Ok(serde_json::from_slice(text)?)
 }
 
 /// # Errors
-/// `Refused` where the gateway is on no network of this machine.
-pub async fn replace(range: &str, gateway: IpAddr) -> Result<(), RouteError> {
-    ip(&[
-        option(Family::of_network(range)),
-        "route",
-        "replace",
-        range,
-        "via",
-        &gateway.to_string(),
-        "proto",
-        PROTOCOL,
-    ])
-    .await
-    .map(|_| ())
+/// `Refused` where the gateway is on no network of this machine, or there is no device to wrap with.
+pub async fn replace(range: &str, way: Way) -> Result<(), RouteError> {
+    let option = option(Family::of_network(range));
+    match (way, gateway_of(range)) {
+        (Way::Direct(gateway), _) => {
+            let gateway = gateway.to_string();
+            ip(&[option, "route", "replace", range, "via", &gateway, "proto", PROTOCOL]).await?;
+        }
+        (Way::Wrapped(machine, mac), Some(gateway)) => {
+            vxlan::place(gateway, machine, mac).await?;
+            let gateway = gateway.to_string();
+            let by = ["via", gateway.as_str(), "dev", vxlan::DEVICE, "onlink", "proto", PROTOCOL];
+            ip(&[&[option, "route", "replace", range][..], &by].concat()).await?;
+        }
+        (Way::Wrapped(..), None) => {
+            return Err(RouteError::Refused { what: range.to_owned(), why: "no range".to_owned() });
+        }
+    }
+    Ok(())
 }
 
 /// Harmless when it is gone already.
@@ -85,11 +114,12 @@ pub async fn remove(range: &str) -> Result<(), RouteError> {
     }
 }
 
-/// Takes away every route that was ever written; for `coracle reset`.
+/// Takes away every route that was ever written, and the device; for `coracle reset`.
 pub async fn clean_up() -> Result<(), RouteError> {
     for range in present().await?.keys() {
         remove(range).await?;
     }
+    vxlan::remove().await?;
     Ok(())
 }
 
@@ -100,11 +130,15 @@ mod tests {
     #[test]
     fn what_ip_prints_is_read() {
         let text = br#"[{"dst":"10.42.1.0/24","gateway":"192.0.2.2","dev":"eth0","flags":[]},{"dst":"10.42.9.0/24","dev":"x","flags":[]}]"#;
-        let routes = read(text).expect("valid");
-        assert_eq!(routes, Routes::from([("10.42.1.0/24".to_owned(), [192, 0, 2, 2].into())]));
-        let six = read(br#"[{"dst":"fd42:0:0:1::/64","gateway":"2001:db8::2","dev":"eth0","metric":1024,"flags":[],"pref":"medium"}]"#);
-        assert_eq!(six.expect("valid").into_keys().collect::<Vec<_>>(), ["fd42:0:0:1::/64"]);
-        assert!(read(b"\n").expect("nothing").is_empty());
+        let routes = |text: &[u8]| -> Vec<(String, Option<IpAddr>)> {
+            read(text).expect("valid").into_iter().map(|route| (route.dst, route.gateway)).collect()
+        };
+        let via =
+            [("10.42.1.0/24".to_owned(), Some([192, 0, 2, 2].into())), ("10.42.9.0/24".to_owned(), None)];
+        assert_eq!(routes(text), via);
+        let six = routes(br#"[{"dst":"fd42:0:0:1::/64","gateway":"2001:db8::2","dev":"eth0","metric":1024,"flags":[],"pref":"medium"}]"#);
+        assert_eq!(six[0].0, "fd42:0:0:1::/64");
+        assert!(routes(b"\n").is_empty());
         assert!(read(b"Object \"x\" is unknown").is_err());
     }
 }

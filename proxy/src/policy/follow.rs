@@ -1,10 +1,11 @@
 //! What the API says that policies depend on, without all that they do not.
 
+use super::model::AdminPolicy;
 use super::plan::{DNS_NAMESPACE, DnsProtocol, Resolver, World};
 use crate::family::Family;
 use coracle_client::{Context, Informer, Kind, ObjectKey};
 use ipnet::IpNet;
-use k8s_openapi::api::core::v1::{Container, Namespace, Node, NodeSpec, Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{Container, Namespace, Node, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -59,7 +60,9 @@ pub struct Followed {
 pub struct Snapshot {
     pub pods: Vec<Arc<Pod>>,
     namespaces: Vec<Arc<Namespace>>,
+    nodes: Vec<Arc<Node>>,
     pub policies: Vec<Arc<NetworkPolicy>>,
+    pub admin: Vec<Arc<AdminPolicy>>,
     resolvers: Vec<Resolver>,
     ranges: [Option<IpNet>; 2],
 }
@@ -79,7 +82,13 @@ impl Followed {
     }
 
     /// `within` are the ranges of all pods: a Node that claims others is not believed.
-    pub fn snapshot(&self, policies: &Kept<NetworkPolicy>, node: &str, within: &[IpNet]) -> Snapshot {
+    pub fn snapshot(
+        &self,
+        policies: &Kept<NetworkPolicy>,
+        admin: Vec<Arc<AdminPolicy>>,
+        node: &str,
+        within: &[IpNet],
+    ) -> Snapshot {
         let nodes = self.nodes.list();
         let own = nodes.iter().find(|n| n.metadata.name.as_deref() == Some(node));
         let own: Vec<IpNet> = own.map(|node| ranges(node)).unwrap_or_default();
@@ -89,8 +98,10 @@ impl Followed {
             pods: self.pods.list(),
             namespaces: self.namespaces.list(),
             policies: policies.list(),
+            admin,
             resolvers: self.slices.list().iter().flat_map(|slice| resolvers(slice)).collect(),
             ranges: Family::ALL.map(of),
+            nodes,
         }
     }
 }
@@ -101,7 +112,9 @@ impl Snapshot {
             node,
             pods: &self.pods,
             namespaces: &self.namespaces,
+            nodes: &self.nodes,
             policies: &self.policies,
+            admin: &self.admin,
             resolvers: &self.resolvers,
             ranges: self.ranges,
         }
@@ -149,14 +162,15 @@ fn namespace(namespace: &Namespace) -> Option<Namespace> {
 
 #[expect(clippy::unnecessary_wraps, reason = "one of several reductions")]
 fn node(node: &Node) -> Option<Node> {
-    let name = ObjectMeta { name: node.metadata.name.clone(), ..ObjectMeta::default() };
     let given = node.spec.as_ref();
     let spec = NodeSpec {
         pod_cidr: given.and_then(|spec| spec.pod_cidr.clone()),
         pod_cidrs: given.and_then(|spec| spec.pod_cidrs.clone()),
         ..NodeSpec::default()
     };
-    Some(Node { metadata: name, spec: Some(spec), status: None })
+    let addresses = node.status.as_ref().and_then(|status| status.addresses.clone());
+    let status = NodeStatus { addresses, ..NodeStatus::default() };
+    Some(Node { metadata: named(&node.metadata), spec: Some(spec), status: Some(status) })
 }
 
 fn slice(slice: &EndpointSlice) -> Option<EndpointSlice> {

@@ -1,5 +1,7 @@
 //! Policies judged by real packets, in network namespaces: three pods with point-to-point links, and who is outside.
 
+use super::admin;
+use super::model::{AdminKind, AdminPolicy};
 use super::plan::{DnsProtocol, Resolver, World as Asked, plan};
 use super::run::Tables;
 use crate::family::Family;
@@ -44,6 +46,15 @@ impl Bench {
 
     /// Brings policies of x into force.
     fn put(&mut self, specs: &[Value]) {
+        self.put_all(specs, &[]);
+    }
+
+    /// The same with ClusterNetworkPolicies.
+    fn put_all(&mut self, specs: &[Value], admin: &[Value]) {
+        let node = json!({ "metadata": { "name": "n", "labels": { "node": "n" } },
+            "status": { "addresses": [{ "type": "InternalIP", "address": outside(self.family, 1).to_string() }] } });
+        let mut admin: Vec<_> = admin.iter().map(cluster_policy).collect();
+        admin.sort_by(|a, b| a.order().cmp(&b.order()));
         let policies: Vec<Arc<NetworkPolicy>> = specs
             .iter()
             .map(|spec| read(json!({ "metadata": { "name": "p", "namespace": "x" }, "spec": spec })))
@@ -58,7 +69,9 @@ impl Bench {
                 node: "n",
                 pods: &self.pods,
                 namespaces: &namespaces,
+                nodes: &[read(node)],
                 policies: &policies,
+                admin: &admin,
                 resolvers: &[resolver],
                 ranges: [Some(range.parse().expect("a range")), None],
             },
@@ -141,9 +154,76 @@ fn judged(world: World, family: Family) {
     bench.case("another protocol", datagrams, &[], &[(B, a)]);
     let answer = bench.world.ask(B, None, "udp", SocketAddr::new(a, 8080));
     assert!(answer.server().is_some(), "its own protocol passes");
+    tiers(&mut bench);
     through_a_service(&mut bench);
     unknown_pods(&mut bench);
     mended(&mut bench);
+}
+
+/// Whoever an administrator lets through or keeps away, NetworkPolicies are not asked about; and what he passes on, and
+/// what nobody says, is decided by what comes behind.
+fn tiers(bench: &mut Bench) {
+    let family = bench.family;
+    let [a, b, c] = [2, 3, 4].map(|last| pod(family, last));
+    let node = outside(family, 1);
+    let policy = |tier: &str, priority: u16, rules: Value| {
+        let subject =
+            json!({ "pods": { "namespaceSelector": {}, "podSelector": { "matchLabels": { "pod": "a" } } } });
+        let mut spec = json!({ "tier": tier, "priority": priority, "subject": subject });
+        spec.as_object_mut().expect("an object").extend(rules.as_object().expect("rules").clone());
+        spec
+    };
+    let from = |name: &str, action: &str| {
+        let pods = json!({ "namespaceSelector": {}, "podSelector": { "matchLabels": { "pod": name } } });
+        json!({ "action": action, "from": [{ "pods": pods }] })
+    };
+    let all = |action: &str| json!({ "action": action, "from": [{ "namespaces": {} }] });
+    let reach = |bench: &Bench, what: &str, passing: &[(From, IpAddr)], kept: &[(From, IpAddr)]| {
+        passing.iter().for_each(|(from, to)| bench.passes(what, *from, *to, 8080));
+        kept.iter().for_each(|(from, to)| bench.is_kept_away(what, *from, *to, 8080));
+    };
+    let deny = policy("Admin", 9, json!({ "ingress": [all("Deny")] }));
+    bench.put_all(&[ingress(json!([{}]))], &[deny.clone()]);
+    reach(bench, "denied, whoever allows it", &[(From::Node, a), (A, b)], &[(B, a), (C, a)]);
+    let accept = policy("Admin", 3, json!({ "ingress": [from("b", "Accept")] }));
+    bench.put_all(&[ingress(json!([]))], &[deny.clone(), accept]);
+    reach(bench, "accepted before it is denied", &[(B, a)], &[(C, a)]);
+    let pass = policy("Admin", 3, json!({ "ingress": [all("Pass")] }));
+    bench.put_all(&[ingress(json!([{ "from": [label("b")] }]))], &[deny.clone(), pass.clone()]);
+    reach(bench, "passed on", &[(B, a)], &[(C, a)]);
+    let baseline = policy("Baseline", 0, json!({ "ingress": [from("c", "Accept"), all("Deny")] }));
+    bench.put_all(&[], &[baseline.clone(), deny.clone(), pass]);
+    reach(bench, "passed on to the last tier", &[(C, a)], &[(B, a)]);
+    bench.put_all(&[ingress(json!([{ "from": [label("b")] }]))], &[baseline]);
+    reach(bench, "NetworkPolicies are before the last tier", &[(B, a)], &[(C, a)]);
+    let to = |peer: Value, rest: Value| {
+        let mut rule = json!({ "action": "Deny", "to": [peer] });
+        rule.as_object_mut().expect("an object").extend(rest.as_object().expect("fields").clone());
+        policy("Admin", 1, json!({ "egress": [rule] }))
+    };
+    let nodes = json!({ "nodes": { "matchLabels": { "node": "n" } } });
+    bench.put_all(&[], &[to(nodes, json!({}))]);
+    reach(bench, "not to nodes", &[(A, b), (B, node)], &[(A, node)]);
+    let nets = [c, b].map(|ip| format!("{ip}/{}", family.bits()));
+    bench.put_all(&[], &[to(json!({ "networks": nets }), json!({}))]);
+    reach(bench, "not to networks", &[(A, node), (C, a)], &[(A, c), (A, b)]);
+    let ports = |port: Value| json!({ "protocols": [port] });
+    let web = to(json!({ "namespaces": {} }), ports(json!({ "destinationNamedPort": "web" })));
+    bench.put_all(&[], &[web]);
+    reach(bench, "not to a port's name", &[(A, node)], &[(A, b)]);
+    let others = json!({ "tcp": { "destinationPort": { "range": { "start": 1, "end": 8079 } } } });
+    bench.put_all(&[], &[to(json!({ "namespaces": {} }), ports(others))]);
+    reach(bench, "another port", &[(A, b)], &[]);
+    bench.put_all(&[], &[]);
+    reach(bench, "without any", &[(A, b), (B, a), (C, a)], &[]);
+}
+
+fn cluster_policy(spec: &Value) -> Arc<AdminPolicy> {
+    let object = json!({ "metadata": { "name": "p" }, "spec": spec });
+    let policy = admin::read(AdminKind::ClusterNetworkPolicy, "policy.networking.k8s.io/v1alpha2", &object);
+    let policy = policy.expect("a policy");
+    assert_eq!(policy.unsupported, Vec::<String>::new());
+    Arc::new(policy)
 }
 
 /// Translated packets are judged by who sent them and who gets them.

@@ -1,5 +1,6 @@
-//! Keeps the tables in force: nothing at all without a NetworkPolicy, and from the first to the last what they ask for.
+//! Keeps the tables in force: nothing at all without a policy, and from the first to the last what they ask for.
 
+use super::admin::{self, AdminPolicies};
 use super::follow::{Followed, Kept, Snapshot};
 use super::metrics::{Metric, Metrics};
 use super::plan::{Plan, plan};
@@ -49,14 +50,25 @@ async fn follow(context: Context, config: Config) {
         let (metadata, spec) = (policy.metadata.clone(), policy.spec.clone());
         Some(NetworkPolicy { metadata, spec })
     });
+    let admin = AdminPolicies::follow(context.client.clone(), changed.clone(), context.stop.clone());
+    // Without them, packets would pass that must not until they are known.
+    admin.settled().await;
     let recorder = Recorder::new(context.client.clone(), "kube-proxy", &config.node_name);
-    let mut enforcer =
-        Enforcer { context, config, recorder, changed, policies, tables: Tables::default(), told: None };
+    let mut enforcer = Enforcer {
+        context,
+        config,
+        recorder,
+        changed,
+        policies,
+        admin,
+        tables: Tables::default(),
+        told: None,
+    };
     loop {
-        if enforcer.policies.is_empty() {
-            enforcer.rest().await;
-        } else {
+        if enforcer.is_needed() {
             enforcer.enforce().await;
+        } else {
+            enforcer.rest().await;
         }
     }
 }
@@ -67,12 +79,17 @@ struct Enforcer {
     recorder: Recorder,
     changed: Arc<Notify>,
     policies: Kept<NetworkPolicy>,
+    admin: AdminPolicies,
     tables: Tables,
     /// Why policies are not in force, as it was told.
     told: Option<String>,
 }
 
 impl Enforcer {
+    fn is_needed(&self) -> bool {
+        !self.policies.is_empty() || !self.admin.is_empty()
+    }
+
     /// Until there is a policy: without tables, also without those of an earlier process.
     async fn rest(&mut self) {
         self.count(0, 0);
@@ -91,9 +108,11 @@ impl Enforcer {
         let followed = Followed::begin(&self.context, &self.changed).await;
         let mut notices = notices::listen(self.tables.own.clone()).ok();
         let mut retry = None;
-        while !self.policies.is_empty() {
+        let mut conditions = admin::Conditions::new(self.context.client.clone(), &self.config.node_name);
+        while self.is_needed() {
             let Config { node_name, cluster_cidrs, metrics } = &self.config;
-            let snapshot = followed.snapshot(&self.policies, node_name, cluster_cidrs);
+            let snapshot = followed.snapshot(&self.policies, self.admin.list(), node_name, cluster_cidrs);
+            conditions.tell(&self.admin);
             let began = Instant::now();
             retry = match self.tables.sync(&snapshot, node_name).await {
                 Ok(judged) => {
@@ -166,9 +185,12 @@ impl Enforcer {
             .iter()
             .filter(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(node));
         let here: BTreeSet<Option<&String>> = here.map(|pod| pod.metadata.namespace.as_ref()).collect();
+        let message = format!("node {node}: {why}; what was in force before stays");
+        for policy in &snapshot.admin {
+            self.recorder.event(admin::reference(policy), "Warning", "PolicyNotEnforced", message.clone());
+        }
         for policy in snapshot.policies.iter().filter(|p| here.contains(&p.metadata.namespace.as_ref())) {
-            let message = format!("node {node}: {why}; what was in force before stays");
-            self.recorder.warning(policy.as_ref(), "PolicyNotEnforced", message);
+            self.recorder.warning(policy.as_ref(), "PolicyNotEnforced", message.clone());
         }
     }
 }
@@ -260,6 +282,8 @@ impl Tables {
         let mut names = plan.chains.keys().chain(plan.peers.keys()).chain(plan.ports.keys());
         names.all(|name| named.contains(name.as_str()))
             && text.contains("hook postrouting")
+            && text.contains("hook input")
+            && text.contains("@tonode")
             && text.contains("jump gate")
     }
 

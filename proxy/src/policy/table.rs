@@ -1,7 +1,8 @@
 //! The table in nft's words: whole, or the step from one plan to the next, each one transaction.
 //!
 //! Packets are judged behind translation of their destination and before that of their source, so by pods' own
-//! addresses; also those that the kernel's balancer sends on from the node itself. What the node sends is not judged.
+//! addresses; also those that the kernel's balancer sends on from the node itself. What the node sends is not judged. What
+//! pods send to it is, by administrators' policies alone.
 
 use super::plan::{Direction, Plan};
 use crate::family::Family;
@@ -28,23 +29,29 @@ fn base(family: Family) -> String {
     for direction in Direction::ALL {
         line(format!("add map {ip} {TABLE} {} {{ type {address} : verdict; }}", direction.name()));
     }
+    line(format!("add map {ip} {TABLE} tonode {{ type {address} : verdict; }}"));
     line(format!("add set {ip} {TABLE} itself {{ type {address} . {address}; }}"));
     line(format!("add set {ip} {TABLE} judged {{ type {address}; }}"));
     line(format!("add chain {ip} {TABLE} gate"));
     line(format!(
         "add chain {ip} {TABLE} judge {{ type filter hook postrouting priority 99; policy accept; }}"
     ));
-    let mut rules = vec!["ct state established,related accept".to_owned()];
+    line(format!("add chain {ip} {TABLE} own {{ type filter hook input priority 99; policy accept; }}"));
+    let mut begun = vec!["ct state established,related accept".to_owned()];
     if family == Family::V6 {
         // Neighbours on a bridge find each other, whatever policies say.
-        rules.push("icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept".to_owned());
+        begun.push("icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept".to_owned());
     }
-    rules.push("fib saddr type local accept".to_owned());
-    rules.push(format!("{ip} saddr . {ip} daddr @itself accept"));
-    rules.push("jump gate".to_owned());
-    rules.push(format!("{ip} saddr vmap @egress"));
-    rules.push(format!("{ip} daddr vmap @ingress"));
-    rules.iter().for_each(|rule| line(format!("add rule {ip} {TABLE} judge {rule}")));
+    let own = [begun.clone(), vec![format!("{ip} saddr vmap @tonode")]].concat();
+    own.iter().for_each(|rule| line(format!("add rule {ip} {TABLE} own {rule}")));
+    let judged = vec![
+        "fib saddr type local accept".to_owned(),
+        format!("{ip} saddr . {ip} daddr @itself accept"),
+        "jump gate".to_owned(),
+        format!("{ip} saddr vmap @egress"),
+        format!("{ip} daddr vmap @ingress"),
+    ];
+    [begun, judged].concat().iter().for_each(|rule| line(format!("add rule {ip} {TABLE} judge {rule}")));
     text
 }
 
@@ -74,6 +81,8 @@ fn elements(plan: &Plan) -> Elements {
         all.entry(direction.name().to_owned()).or_default().insert(verdict);
         all.entry("itself".to_owned()).or_default().insert(plain(format!("{ip} . {ip}")));
     }
+    let to_node = plan.to_node.iter().map(|(ip, chain)| (ip.to_string(), format!(" : jump {chain}")));
+    all.entry("tonode".to_owned()).or_default().extend(to_node);
     all
 }
 
@@ -91,8 +100,10 @@ pub fn step(family: Family, was: &Plan, is: &Plan) -> String {
     for name in is.ports.keys().filter(|name| !was.ports.contains_key(*name)) {
         line(format!("add set {ip} {TABLE} {name} {{ type {address} . inet_service; }}"));
     }
-    for (name, rules) in is.chains.iter().filter(|(name, _)| !was.chains.contains_key(*name)) {
-        line(format!("add chain {ip} {TABLE} {name}"));
+    let new = is.chains.iter().filter(|(name, _)| !was.chains.contains_key(*name));
+    // One may lead to another.
+    new.clone().for_each(|(name, _)| line(format!("add chain {ip} {TABLE} {name}")));
+    for (name, rules) in new {
         rules.iter().for_each(|rule| line(format!("add rule {ip} {TABLE} {name} {rule}")));
     }
     let (before, now) = (elements(was), elements(is));

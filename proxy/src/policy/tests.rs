@@ -6,12 +6,12 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-fn read<T: serde::de::DeserializeOwned>(value: Value) -> Arc<T> {
+pub fn read<T: serde::de::DeserializeOwned>(value: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(value).expect("an object"))
 }
 
 /// Pods a, b, c in namespaces x, y, z: `10.42.<namespace>.<pod>`, all here, serving 80 and 81.
-fn pods() -> Vec<Arc<Pod>> {
+pub fn pods() -> Vec<Arc<Pod>> {
     let mut pods = Vec::new();
     for (n, namespace) in ["x", "y", "z"].iter().enumerate() {
         for (p, name) in ["a", "b", "c"].iter().enumerate() {
@@ -21,7 +21,7 @@ fn pods() -> Vec<Arc<Pod>> {
     pods
 }
 
-fn pod(namespace: &str, name: &str, ip: &str) -> Arc<Pod> {
+pub fn pod(namespace: &str, name: &str, ip: &str) -> Arc<Pod> {
     let port = |number: u16| json!({ "name": format!("serve-{number}-tcp"), "containerPort": number });
     read(json!({
         "metadata": { "name": name, "namespace": namespace, "labels": { "pod": name } },
@@ -30,19 +30,28 @@ fn pod(namespace: &str, name: &str, ip: &str) -> Arc<Pod> {
     }))
 }
 
-fn namespaces() -> Vec<Arc<Namespace>> {
+pub fn namespaces() -> Vec<Arc<Namespace>> {
     ["x", "y", "z"]
         .map(|name| read(json!({ "metadata": { "name": name, "labels": { "ns": name } } })))
         .to_vec()
 }
 
-fn of(spec: Value) -> Arc<NetworkPolicy> {
+pub fn of(spec: Value) -> Arc<NetworkPolicy> {
     read(json!({ "metadata": { "name": "p", "namespace": "x" }, "spec": spec }))
 }
 
-fn world<'a>(pods: &'a [Arc<Pod>], policies: &'a [Arc<NetworkPolicy>]) -> World<'a> {
+pub fn world<'a>(pods: &'a [Arc<Pod>], policies: &'a [Arc<NetworkPolicy>]) -> World<'a> {
     let range = "10.42.0.0/24".parse().expect("a range");
-    World { node: "n", pods, namespaces: &[], policies, resolvers: &[], ranges: [Some(range), None] }
+    World {
+        node: "n",
+        pods,
+        namespaces: &[],
+        nodes: &[],
+        policies,
+        admin: &[],
+        resolvers: &[],
+        ranges: [Some(range), None],
+    }
 }
 
 fn planned(pods: &[Arc<Pod>], policies: &[Arc<NetworkPolicy>]) -> Plan {
@@ -327,7 +336,7 @@ fn the_kernel_takes_every_step() {
     .expect("the kernel takes it");
 }
 
-fn load(script: &str) {
+pub fn load(script: &str) {
     use std::io::Write as _;
     let mut nft = std::process::Command::new("nft")
         .args(["-f", "-"])

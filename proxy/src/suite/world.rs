@@ -64,7 +64,7 @@ pub struct Place {
 }
 
 impl Place {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let (jobs, work) = channel::<Job>();
         let (tell, told) = channel();
         std::thread::spawn(move || {
@@ -74,6 +74,11 @@ impl Place {
             work.into_iter().for_each(|job| job());
         });
         Self { jobs, path: told.recv().expect("a namespace") }
+    }
+
+    /// As `ip` takes it for a namespace.
+    pub fn path(&self) -> &str {
+        &self.path
     }
 
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
@@ -139,7 +144,7 @@ impl Answer {
 }
 
 /// Each pod answers with its own address and that of whom it sees.
-fn serve(ip: IpAddr) {
+pub fn serve(ip: IpAddr) {
     let tcp = TcpListener::bind((ip, 8080)).expect("a port");
     std::thread::spawn(move || {
         for mut stream in tcp.incoming().flatten() {
@@ -203,6 +208,16 @@ fn ask_tcp(from: Option<IpAddr>, to: SocketAddr, time: Duration) -> Answer {
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => Answer::Refused,
         Err(_) => Answer::Nothing,
     }
+}
+
+/// From this thread's namespace, where an answer must come.
+pub fn ask_patiently(to: SocketAddr) -> Answer {
+    ask_tcp(None, to, PATIENCE)
+}
+
+/// From this thread's namespace, where none is expected.
+pub fn ask_briefly(to: SocketAddr) -> Answer {
+    ask_tcp(None, to, SILENCE)
 }
 
 fn ask_udp(from: Option<IpAddr>, to: SocketAddr, time: Duration) -> Answer {
