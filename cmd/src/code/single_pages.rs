@@ -40,7 +40,8 @@ impl SinglePages {
 #[expect(unsafe_code, reason = "the system call has no safe form")]
 fn open() -> Option<OwnedFd> {
     // SAFETY: the call takes flags alone and gives a descriptor that nobody else has, or an error.
-    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY) };
+    let fd =
+        unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY) };
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
     // SAFETY: as above.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -87,7 +88,8 @@ mod tests {
         std::io::Write::write_all(&mut &file, &vec![7; LENGTH]).unwrap();
         let length = NonZero::new(LENGTH).unwrap();
         // SAFETY: a new mapping of a file that nobody else has.
-        let mapped = unsafe { mmap(None, length, ProtFlags::PROT_READ, MapFlags::MAP_PRIVATE, &file, 0) }.unwrap();
+        let mapped =
+            unsafe { mmap(None, length, ProtFlags::PROT_READ, MapFlags::MAP_PRIVATE, &file, 0) }.unwrap();
         let start = mapped.as_ptr().expose_provenance();
         let before = touched_kib(start);
         let Some(single) = SinglePages::open() else {

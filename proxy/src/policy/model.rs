@@ -25,38 +25,37 @@ pub enum Action {
 /// The three kinds of administrators' policies, all of the group `policy.networking.k8s.io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AdminKind {
-    AdminNetworkPolicy,
-    BaselineAdminNetworkPolicy,
-    ClusterNetworkPolicy,
+    Admin,
+    Baseline,
+    Cluster,
 }
 
 pub const GROUP: &str = "policy.networking.k8s.io";
 
 impl AdminKind {
-    pub const ALL: [Self; 3] =
-        [Self::AdminNetworkPolicy, Self::BaselineAdminNetworkPolicy, Self::ClusterNetworkPolicy];
+    pub const ALL: [Self; 3] = [Self::Admin, Self::Baseline, Self::Cluster];
 
     pub const fn name(self) -> &'static str {
         match self {
-            Self::AdminNetworkPolicy => "AdminNetworkPolicy",
-            Self::BaselineAdminNetworkPolicy => "BaselineAdminNetworkPolicy",
-            Self::ClusterNetworkPolicy => "ClusterNetworkPolicy",
+            Self::Admin => "AdminNetworkPolicy",
+            Self::Baseline => "BaselineAdminNetworkPolicy",
+            Self::Cluster => "ClusterNetworkPolicy",
         }
     }
 
     pub const fn plural(self) -> &'static str {
         match self {
-            Self::AdminNetworkPolicy => "adminnetworkpolicies",
-            Self::BaselineAdminNetworkPolicy => "baselineadminnetworkpolicies",
-            Self::ClusterNetworkPolicy => "clusternetworkpolicies",
+            Self::Admin => "adminnetworkpolicies",
+            Self::Baseline => "baselineadminnetworkpolicies",
+            Self::Cluster => "clusternetworkpolicies",
         }
     }
 
     /// The versions that are understood, the best first.
     pub const fn versions(self) -> &'static [&'static str] {
         match self {
-            Self::AdminNetworkPolicy | Self::BaselineAdminNetworkPolicy => &["v1alpha1"],
-            Self::ClusterNetworkPolicy => &["v1beta1", "v1alpha2"],
+            Self::Admin | Self::Baseline => &["v1alpha1"],
+            Self::Cluster => &["v1beta1", "v1alpha2"],
         }
     }
 }

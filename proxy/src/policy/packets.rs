@@ -183,7 +183,7 @@ fn tiers(bench: &mut Bench) {
         kept.iter().for_each(|(from, to)| bench.is_kept_away(what, *from, *to, 8080));
     };
     let deny = policy("Admin", 9, json!({ "ingress": [all("Deny")] }));
-    bench.put_all(&[ingress(json!([{}]))], &[deny.clone()]);
+    bench.put_all(&[ingress(json!([{}]))], std::slice::from_ref(&deny));
     reach(bench, "denied, whoever allows it", &[(From::Node, a), (A, b)], &[(B, a), (C, a)]);
     let accept = policy("Admin", 3, json!({ "ingress": [from("b", "Accept")] }));
     bench.put_all(&[ingress(json!([]))], &[deny.clone(), accept]);
@@ -220,7 +220,7 @@ fn tiers(bench: &mut Bench) {
 
 fn cluster_policy(spec: &Value) -> Arc<AdminPolicy> {
     let object = json!({ "metadata": { "name": "p" }, "spec": spec });
-    let policy = admin::read(AdminKind::ClusterNetworkPolicy, "policy.networking.k8s.io/v1alpha2", &object);
+    let policy = admin::read(AdminKind::Cluster, "policy.networking.k8s.io/v1alpha2", &object);
     let policy = policy.expect("a policy");
     assert_eq!(policy.unsupported, Vec::<String>::new());
     Arc::new(policy)

@@ -19,13 +19,13 @@ fn admin(name: &str, priority: i32, rules: Value) -> Arc<AdminPolicy> {
     let mut spec =
         json!({ "priority": priority, "subject": { "namespaces": { "matchLabels": { "ns": "x" } } } });
     spec.as_object_mut().expect("an object").extend(rules.as_object().expect("rules").clone());
-    policy(AdminKind::AdminNetworkPolicy, name, &spec)
+    policy(AdminKind::Admin, name, &spec)
 }
 
 fn baseline(rules: Value) -> Arc<AdminPolicy> {
     let mut spec = json!({ "subject": { "namespaces": {} } });
     spec.as_object_mut().expect("an object").extend(rules.as_object().expect("rules").clone());
-    policy(AdminKind::BaselineAdminNetworkPolicy, "default", &spec)
+    policy(AdminKind::Baseline, "default", &spec)
 }
 
 fn planned(spec: Option<Value>, admin: &[Arc<AdminPolicy>]) -> Plan {
@@ -231,7 +231,7 @@ fn what_is_not_known_fails_closed_and_is_said() {
         assert_eq!(lines.last().map(String::as_str), wanted, "{rule}: {lines:?}");
     }
     let object = |spec: Value| json!({ "metadata": { "name": "a" }, "spec": spec });
-    let of = |spec| admin::read(AdminKind::ClusterNetworkPolicy, "v", &object(spec));
+    let of = |spec| admin::read(AdminKind::Cluster, "v", &object(spec));
     assert!(of(json!({ "tier": "Middle", "priority": 1, "subject": { "namespaces": {} } })).is_err());
     let all = of(json!({ "tier": "Admin", "priority": 1, "subject": { "cars": {} } })).expect("a policy");
     assert_eq!(all.unsupported, ["spec.subject: of no known kind, all pods are taken"]);
@@ -249,7 +249,7 @@ fn the_kernel_takes_chains_that_lead_to_others() {
     let last = baseline(json!({ "ingress": [from("z", "Allow"), from("y", "Deny")] }));
     let deny = || Some(json!({ "podSelector": {} }));
     let plans = [
-        planned(None, &[first.clone()]),
+        planned(None, std::slice::from_ref(&first)),
         planned(deny(), &[first.clone(), last.clone()]),
         planned(None, &[first, last.clone()]),
         planned(deny(), &[last]),

@@ -183,7 +183,7 @@ mod tests {
                 &json!({ "spec": { "versions": versions }, "status": { "conditions": conditions } }),
             )
         };
-        let (cluster, admin) = (AdminKind::ClusterNetworkPolicy, AdminKind::AdminNetworkPolicy);
+        let (cluster, admin) = (AdminKind::Cluster, AdminKind::Admin);
         assert_eq!(version(admin, "True", &[("v1alpha1", true)]).as_deref(), Some("v1alpha1"));
         assert_eq!(version(admin, "False", &[("v1alpha1", true)]), None);
         assert_eq!(version(admin, "True", &[("v1alpha1", false), ("v9", true)]), None);

@@ -137,8 +137,8 @@ pub fn read(kind: AdminKind, api_version: &str, object: &Value) -> Result<AdminP
     let Object { metadata, spec, status } = object;
     let mut unsupported = Vec::new();
     let tier = match (kind, spec.tier.as_deref()) {
-        (AdminKind::AdminNetworkPolicy, _) | (_, Some("Admin")) => Tier::Admin,
-        (AdminKind::BaselineAdminNetworkPolicy, _) | (_, Some("Baseline")) => Tier::Baseline,
+        (AdminKind::Admin, _) | (_, Some("Admin")) => Tier::Admin,
+        (AdminKind::Baseline, _) | (_, Some("Baseline")) => Tier::Baseline,
         (_, other) => return Err(format!("spec.tier: {other:?} is not known")),
     };
     let subject = subject(spec.subject, &mut unsupported);
