@@ -45,15 +45,22 @@ impl Plugin for PodResizeValidator {
         let too_much = too_much(new, &node);
         if !too_much.is_empty() {
             let what = too_much.join("; ");
-            return Err(request.forbidden(&format!("Node didn't have enough allocatable resources: {what}")));
+            let why = format!("Node didn't have enough allocatable resources: {what}");
+            return Err(because(request.forbidden(&why), "NodeCapacity"));
         }
         let system = node["metadata"]["labels"]["kubernetes.io/os"].as_str().unwrap_or_default();
         if system == "linux" {
             return Ok(());
         }
         let why = format!("pod resize is only supported on linux nodes, node \"{name}\" is \"{system}\"");
-        Err(request.forbidden(&why))
+        Err(because(request.forbidden(&why), "UnsupportedPlatform"))
     }
+}
+
+/// Autoscalers decide by the cause.
+fn because(mut error: ApiError, cause: &str) -> ApiError {
+    error.details["causes"] = serde_json::json!([{ "reason": cause }]);
+    error
 }
 
 #[cfg(test)]
@@ -75,7 +82,8 @@ mod tests {
         let refused = |new: &Object| {
             let attempt = Try { operation: Operation::Update, ..Try::create(&world, "pods./resize") };
             let answer = attempt.validate(&PodResizeValidator, new, Some(&with("1", "1Gi")));
-            answer.err().map(|error| error.to_string()).unwrap_or_default()
+            let refused = answer.err().map(|e| (e.to_string(), e.details["causes"].to_string()));
+            refused.map(|(why, causes)| format!("{why} {causes}")).unwrap_or_default()
         };
         let node = |system: &str| {
             json!({ "metadata": { "name": "n", "labels": { "kubernetes.io/os": system } },
@@ -87,7 +95,7 @@ mod tests {
         let both = refused(&with("2001m", "3Gi"));
         let wanted = "pods \"web\" is forbidden: Node didn't have enough allocatable resources: cpu, requested: 2001, \
                       allocatable: 2000; memory, requested: 3221225472, allocatable: 2147483648";
-        assert!(both.contains(wanted), "{both}");
+        assert!(both.contains(wanted) && both.ends_with(r#" [{"reason":"NodeCapacity"}]"#), "{both}");
         world.put("nodes.", node("windows"));
         let windows = refused(&with("2", "2Gi"));
         assert!(

@@ -280,12 +280,16 @@ mod tests {
         }
         let two = |names: [&str; 2]| {
             let mut pod = pod(burst("1"));
-            pod["spec"]["containers"] = names.map(|name| json!({ "name": name })).to_vec().into();
+            let amounts = burst("1");
+            pod["spec"]["containers"] =
+                names.map(|name| json!({ "name": name, "resources": amounts })).to_vec().into();
             pod
         };
         assert_eq!(
-            errors(&two(["b", "a"]), &two(["a", "b"]))[0],
-            "spec.containers[0].name: Forbidden: containers may not be renamed or reordered on resize"
+            errors(&two(["b", "a"]), &two(["a", "b"])),
+            [0, 1].map(|n| format!(
+                "spec.containers[{n}].name: Forbidden: containers may not be renamed or reordered on resize"
+            ))
         );
     }
 

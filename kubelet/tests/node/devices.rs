@@ -272,18 +272,23 @@ async fn cpus_memory_and_devices_are_of_one_node() {
     failed("half", "SMTAlignmentError", guaranteed("x", "1", "1Mi", 0)).await;
 
     // What is its own is not resized while it runs.
-    let resources = json!({ "limits": { "cpu": "2", "memory": "4000Mi", R: "1" }, "requests": { "cpu": "2", "memory": "4000Mi", R: "1" } });
-    let patch = json!({ "spec": { "containers": [{ "name": "own", "resources": resources }] } });
-    world
-        .pods()
-        .patch_subresource("resize", "p", &PatchParams::default(), &Patch::Strategic(patch))
-        .await
-        .unwrap();
+    let resized = async |cpu: &str, memory: &str| {
+        let amounts = json!({ "cpu": cpu, "memory": memory, R: "1" });
+        let resources = json!({ "limits": amounts, "requests": amounts });
+        let patch = Patch::Strategic(
+            json!({ "spec": { "containers": [{ "name": "own", "resources": resources }] } }),
+        );
+        world.pods().patch_subresource("resize", "p", &PatchParams::default(), &patch).await
+    };
+    // The node does not declare that it could change such CPUs; of memory the kubelet says so itself.
+    let refused = resized("2", "4000Mi").await.unwrap_err().to_string();
+    assert!(refused.contains("requires features GuaranteedQoSPodCPUResize"), "{refused}");
+    resized("4", "3000Mi").await.unwrap();
     let pending = |pod: &Value| {
         let mut all = pod["status"]["conditions"].as_array().into_iter().flatten();
         all.any(|c| {
             c["type"] == "PodResizePending"
-                && c["message"].as_str().unwrap_or_default().contains("CPU Manager policy \"static\"")
+                && c["message"].as_str().unwrap_or_default().contains("Memory Manager policy \"Static\"")
         })
     };
     world.pod_until("p", pending).await;

@@ -46,8 +46,21 @@ async fn a_pod_is_resized_with_its_containers_and_its_kubelet_may_restart() {
     let said = world.event("ResizeCompleted").await;
     assert!(said.starts_with("Pod resize completed: {\"resources\":{\"limits\":{\"cpu\":\"100m\""), "{said}");
 
-    // The node will never have so much: what was granted stays, and the next wish counts.
-    resize(&world, "p", json!({ "resources": amounts("9000", "96Mi") })).await;
+    // The node will never have so much, and the wish is refused.
+    let patch = Patch::Strategic(json!({ "spec": { "resources": amounts("9000", "96Mi") } }));
+    let refused = world.pods().patch_subresource("resize", "p", &PatchParams::default(), &patch).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("enough allocatable resources: cpu, requested: 9000000"), "{refused}");
+
+    // What another pod has waits, over a restart too; what was granted stays, and the next wish counts.
+    world
+        .create(
+            "q",
+            json!({ "containers": [{ "name": "big", "image": "i", "resources": amounts("1500m", "16Mi") }] }),
+        )
+        .await;
+    world.pod_until("q", |pod| condition(pod, "Ready") == "True").await;
+    resize(&world, "p", json!({ "resources": amounts("1", "96Mi") })).await;
     let pod = world.pod_until("p", |pod| condition(pod, "PodResizePending") == "True").await;
     assert_eq!(pod["status"]["resources"], amounts("100m", "96Mi"));
     world.stop_kubelet().await;
