@@ -153,8 +153,9 @@ fn set_env_and_resources() {
 fn a_pod_is_resized() {
     let cluster = with_web();
     cluster.apply(
-        "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {initContainers: [{name: i, image: x, resources: {requests: {cpu: 1m}}}],
-          containers: [{name: c, image: x, resources: {requests: {cpu: 10m}, limits: {cpu: 20m}}}]}}",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  \
+         initContainers: [{name: i, image: x, resources: {requests: {cpu: 1m}}}]\n  \
+         containers: [{name: c, image: x, resources: {requests: {cpu: 10m}, limits: {cpu: 20m}}}]",
     );
     cluster.ok("kubectl wait pod p --for=condition=Ready --timeout=60s");
     let resize = |spec: &str| format!("kubectl patch pod p --subresource=resize -p '{{\"spec\":{spec}}}'");
