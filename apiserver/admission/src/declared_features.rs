@@ -55,22 +55,18 @@ impl Plugin for NodeDeclaredFeatureValidator {
     ) -> Result<(), ApiError> {
         let is_pod = ["", "resize"].iter().any(|part| request.is_for("", "pods", part));
         let Some((new, old)) = object.zip(old).filter(|_| is_pod) else { return Ok(()) };
-        let Some(name) = new["spec"]["nodeName"].as_str().filter(|name| !name.is_empty()) else {
-            return Ok(());
-        };
         let needed: Vec<_> = FEATURES.iter().filter(|(_, needs)| needs(new, old)).collect();
         if needed.is_empty() {
             return Ok(());
         }
-        let node = request.read.get("nodes.", "", name);
-        let node = node.ok_or_else(|| request.forbidden(&format!("node \"{name}\" not found")))?;
+        let Some(node) = request.node_of(new)? else { return Ok(()) };
         let declared = items(&node["status"]["declaredFeatures"]);
         let lacking = needed.iter().map(|(feature, _)| *feature);
         let lacking: Vec<_> = lacking.filter(|feature| !declared.iter().any(|own| own == feature)).collect();
         if lacking.is_empty() {
             return Ok(());
         }
-        let lacking = lacking.join(", ");
+        let (lacking, name) = (lacking.join(", "), new["spec"]["nodeName"].as_str().unwrap_or_default());
         Err(request.forbidden(&format!(
             "pod update requires features {lacking} which are not available on node \"{name}\""
         )))

@@ -87,6 +87,18 @@ impl Request<'_> {
         self.group == group && self.resource == resource && self.subresource == subresource
     }
 
+    /// The node that a pod is bound to, if it is to one.
+    ///
+    /// # Errors
+    /// Forbidden where there is no such node.
+    fn node_of(&self, pod: &Object) -> Result<Option<Arc<Object>>, ApiError> {
+        let Some(name) = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty()) else {
+            return Ok(None);
+        };
+        let node = self.read.get("nodes.", "", name);
+        node.map(Some).ok_or_else(|| self.forbidden(&format!("node \"{name}\" not found")))
+    }
+
     /// What has no name at all is called so, as upstream does.
     fn forbidden(&self, why: &str) -> ApiError {
         let name = if self.name.is_empty() { "Unknown" } else { self.name };

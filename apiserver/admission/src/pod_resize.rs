@@ -36,12 +36,10 @@ impl Plugin for PodResizeValidator {
     ) -> Result<(), ApiError> {
         let is_resize = request.is_for("", "pods", "resize");
         let Some((new, old)) = object.zip(old).filter(|_| is_resize) else { return Ok(()) };
-        let name = new["spec"]["nodeName"].as_str().unwrap_or_default();
-        if name.is_empty() || new["spec"] == old["spec"] {
+        if new["spec"] == old["spec"] {
             return Ok(());
         }
-        let node = request.read.get("nodes.", "", name);
-        let node = node.ok_or_else(|| request.forbidden(&format!("node \"{name}\" not found")))?;
+        let Some(node) = request.node_of(new)? else { return Ok(()) };
         let too_much = too_much(new, &node);
         if !too_much.is_empty() {
             let what = too_much.join("; ");
@@ -52,6 +50,7 @@ impl Plugin for PodResizeValidator {
         if system == "linux" {
             return Ok(());
         }
+        let name = new["spec"]["nodeName"].as_str().unwrap_or_default();
         let why = format!("pod resize is only supported on linux nodes, node \"{name}\" is \"{system}\"");
         Err(because(request.forbidden(&why), "UnsupportedPlatform"))
     }

@@ -103,7 +103,11 @@ fn mapped_bytes() -> u64 {
 
 /// From now on each page of the program that is touched comes alone; before, a start is quicker with its neighbours.
 fn single_pages(program: &Path) -> Option<SinglePages> {
-    let pages = SinglePages::open()?;
+    let pages = SinglePages::open();
+    if pages.is_none() {
+        tracing::debug!("this kernel maps neighbours of the program's pages, too");
+    }
+    let pages = pages?;
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let kept = ranges(&maps, program).filter(|range| pages.keep(range)).count();
     tracing::debug!(kept, "pages of the program come singly");

@@ -56,8 +56,9 @@ fn count(value: Option<i32>, default: u32) -> u32 {
     value.and_then(|v| u32::try_from(v).ok()).filter(|v| *v > 0).unwrap_or(default)
 }
 
-/// Starts probing; ends when the handle is aborted. `count_result` is told what came of each probe, as metrics name it. `verdict` is what holds before the first answer. `initialDelay`
-/// counts from now on, because the container has just started or the process that probed it has.
+/// Starts probing; ends when the handle is aborted. `count_result` is told what came of each probe, as metrics name it.
+/// `verdict` is what holds before the first answer. `initialDelay` counts from now on, because the container has just
+/// started or the process that probed it has.
 pub fn spawn(
     kind: Kind,
     probe: &Probe,

@@ -9,6 +9,7 @@ use coracle_storage::csi::PluginClient;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 const R: &str = "example.com/r";
@@ -271,7 +272,15 @@ async fn cpus_memory_and_devices_are_of_one_node() {
     failed("apart", "TopologyAffinityError", guaranteed("x", "2", "4000Mi", 0)).await;
     failed("half", "SMTAlignmentError", guaranteed("x", "1", "1Mi", 0)).await;
 
-    // What is its own is not resized while it runs.
+    what_is_its_own_is_not_resized(&mut world, &plugin, &pod).await;
+    until(async || json!(linux(&world, "shared").cpuset_cpus), |cpus| *cpus == "0-3,6-11,14-15").await;
+    world.pods().delete("p", &DeleteParams::default()).await.unwrap();
+    world.pod_until("p", Value::is_null).await;
+    until(async || json!(linux(&world, "shared").cpuset_cpus), |cpus| *cpus == "0-15").await;
+}
+
+/// While it runs, over a restart too. `pod` is as it was seen before.
+async fn what_is_its_own_is_not_resized(world: &mut World, plugin: &Arc<DevicePlugin>, pod: &Value) {
     let resized = async |cpu: &str, memory: &str| {
         let amounts = json!({ "cpu": cpu, "memory": memory, R: "1" });
         let resources = json!({ "limits": amounts, "requests": amounts });
@@ -301,8 +310,4 @@ async fn cpus_memory_and_devices_are_of_one_node() {
         pod["status"]["containerStatuses"][0]["containerID"],
         after["status"]["containerStatuses"][0]["containerID"]
     );
-    until(async || json!(linux(&world, "shared").cpuset_cpus), |cpus| *cpus == "0-3,6-11,14-15").await;
-    world.pods().delete("p", &DeleteParams::default()).await.unwrap();
-    world.pod_until("p", Value::is_null).await;
-    until(async || json!(linux(&world, "shared").cpuset_cpus), |cpus| *cpus == "0-15").await;
 }
