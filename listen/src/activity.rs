@@ -69,6 +69,8 @@ struct State {
     http2: bool,
     /// The connection became something else, whose business its end is.
     upgraded: bool,
+    /// A request was answered whose body is not read to its end.
+    unread: bool,
     /// Requests without an end of their answer.
     open: u32,
     /// Of them, those whose client is to take what is there.
@@ -88,6 +90,7 @@ impl Activity {
             asked: false,
             http2: false,
             upgraded: false,
+            unread: false,
             open: 0,
             sending: 0,
             unasked_bytes: 0,
@@ -171,6 +174,15 @@ impl Activity {
         if bytes >= PROGRESS_BYTES {
             self.state.lock().since = Instant::now();
         }
+    }
+
+    /// The connection ends behind an answer whose request was not read to its end.
+    pub(crate) fn leaves_unread(&self) {
+        self.state.lock().unread = true;
+    }
+
+    pub(crate) fn has_unread(&self) -> bool {
+        self.state.lock().unread
     }
 
     /// Ends the connection from outside.

@@ -68,6 +68,7 @@ impl Open {
             Answering { activity, sending: true, unsent, held, is_counted, rest, http2, last: None };
         if !http2 && !answering.can_follow().await {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            answering.activity.iter().for_each(|activity| activity.leaves_unread());
         }
         response.map(|body| Followed::new(body, answering))
     }

@@ -4,6 +4,7 @@ use crate::activity::{Activity, End};
 use crate::answer::Open;
 use crate::front::{Front, Shared};
 use crate::io::{Note, Noted};
+use crate::linger::Lingering;
 use crate::places::Place;
 use crate::upload;
 use http::Request;
@@ -113,7 +114,7 @@ impl<F: Front> Talk<F> {
     {
         let Self { front, activity, place, address, stop } = self;
         let note = SocketNote { activity: activity.clone(), _place: place.clone() };
-        let io = TokioIo::new(Noted::new(io, note));
+        let io = TokioIo::new(Noted::new(Lingering::new(io, activity.clone()), note));
         let (answering, clock) = (front.clone(), activity.clone());
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
             let mut open = Open::new(clock.clone(), &place, &request);

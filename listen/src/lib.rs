@@ -13,6 +13,7 @@ mod front;
 mod idle;
 mod io;
 mod limits;
+mod linger;
 pub mod page;
 mod places;
 mod serve;

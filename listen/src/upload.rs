@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::time::{Sleep, sleep};
 
 /// Most of an unread body that is read away: what the API takes (3 MiB), and as much again of one that is refused for its
-/// size. Whoever sends more sees the end that HTTP has for it.
+/// size. Whoever sends more finds that the connection ends ([`crate::linger`]).
 const UNREAD_BYTES: usize = 8 << 20;
 
 /// And for so long. What a client has sent before it could see the answer is here by then, over any line that it would wait

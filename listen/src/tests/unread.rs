@@ -66,6 +66,20 @@ async fn a_connection_that_ends_behind_an_answer_says_so() {
     until_end(&mut stream).await;
 }
 
+#[tokio::test]
+async fn who_sends_more_than_is_read_away_has_the_answer_all_the_same() {
+    let (address, _) = server_with(Places::new(10, 10), Limits::default()).await;
+    let mut stream = TcpStream::connect(address).await.expect("connected");
+    let length = 24 << 20;
+    let head = format!("POST /text HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.expect("sent");
+    // All of it before a look at the answer, which is there long before.
+    stream.write_all(&vec![b'x'; length]).await.expect("sent");
+    let answer = read_until(&mut stream, b"a text").await;
+    assert!(says_close(&answer), "{}", String::from_utf8_lossy(&answer));
+    until_end(&mut stream).await;
+}
+
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
