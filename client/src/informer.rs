@@ -130,6 +130,13 @@ impl<K: Kind> Informer<K> {
         all(found).collect()
     }
 
+    /// The objects of a namespace with this value of a label: of EndpointSlices those of a Service are found without a look
+    /// at any other.
+    pub fn with_label(&self, namespace: &str, label: &str, value: &str) -> Vec<Arc<K>> {
+        let found = self.state.lock().objects.labelled(namespace, label, value);
+        all(found).collect()
+    }
+
     /// The objects whose controlling owner reference (`controller: true`) names `uid`.
     pub fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
         let found = self.state.lock().objects.controlled_by(uid);

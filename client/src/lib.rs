@@ -17,6 +17,7 @@ pub mod leader;
 mod live_configuration;
 pub mod metrics;
 mod object;
+mod object_index;
 mod object_store;
 pub mod pace;
 pub mod placement;

@@ -6,10 +6,13 @@
 
 use crate::document::Document;
 use crate::object::{Kind, ObjectKey, try_decode};
+use crate::object_index::ObjectIndex;
+use coracle_api::well_known;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use std::any::TypeId;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// Packed objects of a kind that stay decoded: more than change at a time in all but a flood; some 5 MB of pods.
@@ -57,7 +60,9 @@ pub struct Arrived<K> {
 
 pub struct Objects<K> {
     objects: BTreeMap<Arc<ObjectKey>, Held<K>>,
-    by_owner: HashMap<Arc<str>, BTreeSet<Arc<ObjectKey>>>,
+    by_owner: ObjectIndex,
+    /// By the value of [`indexed_label`].
+    by_label: ObjectIndex,
     /// Sets of labels that several objects have are kept once.
     labels: HashSet<Arc<Labels>>,
     decoded: VecDeque<Arc<ObjectKey>>,
@@ -67,7 +72,8 @@ impl<K> Default for Objects<K> {
     fn default() -> Self {
         Self {
             objects: BTreeMap::new(),
-            by_owner: HashMap::new(),
+            by_owner: ObjectIndex::default(),
+            by_label: ObjectIndex::default(),
             labels: HashSet::new(),
             decoded: VecDeque::new(),
         }
@@ -94,6 +100,15 @@ fn unpack<K: Kind>(document: &Document) -> Result<Arc<K>, String> {
 
 fn revision_of<K: Kind>(object: &K) -> u64 {
     object.meta().resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0)
+}
+
+/// The label that objects of a kind are looked up by, one by one of thousands.
+fn indexed_label<K: Kind>() -> Option<&'static str> {
+    (TypeId::of::<K>() == TypeId::of::<EndpointSlice>()).then_some(well_known::SERVICE_NAME)
+}
+
+fn indexed_value<K: Kind>(labels: &Labels) -> Option<&str> {
+    labels.get(indexed_label::<K>()?).map(String::as_str)
 }
 
 fn controller_uid<K: Kind>(object: &K) -> &str {
@@ -123,19 +138,22 @@ impl<K: Kind> Objects<K> {
         within.filter(|(_, held)| wanted(&held.labels)).filter_map(|(key, held)| held.found(key)).collect()
     }
 
+    /// The objects of a namespace with this value of a label.
+    pub fn labelled(&self, namespace: &str, label: &str, value: &str) -> Vec<Found<K>> {
+        if indexed_label::<K>() != Some(label) {
+            return self.select(Some(namespace), |labels| labels.get(label).is_some_and(|v| v == value));
+        }
+        self.by_label.get_in(value, namespace).filter_map(|key| self.find(key)).collect()
+    }
+
     pub fn controlled_by(&self, uid: &str) -> Vec<Found<K>> {
-        self.by_owner.get(uid).into_iter().flatten().filter_map(|key| self.find(key)).collect()
+        self.by_owner.get(uid).filter_map(|key| self.find(key)).collect()
     }
 
     /// What `uid` controls anywhere, and what nobody controls in the namespace.
     pub fn claimable(&self, namespace: &str, uid: &str) -> Vec<Found<K>> {
-        let from = ObjectKey::new(namespace, "");
-        let orphans = self.by_owner.get("").into_iter();
-        let near = orphans.flat_map(|orphans| {
-            orphans.range::<ObjectKey, _>(&from..).take_while(|key| key.namespace == namespace)
-        });
-        let owned = self.by_owner.get(uid).into_iter().flatten();
-        owned.chain(near).filter_map(|key| self.find(key)).collect()
+        let near = self.by_owner.get_in("", namespace);
+        self.by_owner.get(uid).chain(near).filter_map(|key| self.find(key)).collect()
     }
 
     /// The object as it was before, decoded only if `old_wanted`.
@@ -149,13 +167,16 @@ impl<K: Kind> Objects<K> {
         let queue = packed.is_some() && !queued;
         let held = Held {
             labels: self.shared_labels(object.meta().labels.as_ref()),
-            owner: self.own(controller_uid(object.as_ref()), &key),
+            owner: self.by_owner.add(controller_uid(object.as_ref()), &key),
             revision: revision_of(object.as_ref()),
             queued: queued || queue,
             used: Cell::new(true),
             decoded: Some(object),
             packed,
         };
+        if let Some(value) = indexed_value::<K>(&held.labels) {
+            self.by_label.add(value, &key);
+        }
         self.objects.insert(key.clone(), held);
         if queue {
             self.queue(key);
@@ -182,11 +203,9 @@ impl<K: Kind> Objects<K> {
     /// Takes an object out of the tables: its key, whether that stands in the queue, and the object if it is wanted.
     fn take(&mut self, key: &ObjectKey, wanted: bool) -> Option<(Arc<ObjectKey>, bool, Option<Arc<K>>)> {
         let (key, held) = self.objects.remove_entry(key)?;
-        if let Some(keys) = self.by_owner.get_mut(&held.owner) {
-            keys.remove(&key);
-            if keys.is_empty() {
-                self.by_owner.remove(&held.owner);
-            }
+        self.by_owner.remove(&held.owner, &key);
+        if let Some(value) = indexed_value::<K>(&held.labels) {
+            self.by_label.remove(value, &key);
         }
         // One in the set, one here.
         if Arc::strong_count(&held.labels) == 2 {
@@ -194,17 +213,6 @@ impl<K: Kind> Objects<K> {
         }
         let object = if wanted { held.found(&key).and_then(Found::object) } else { None };
         Some((key, held.queued, object))
-    }
-
-    fn own(&mut self, uid: &str, key: &Arc<ObjectKey>) -> Arc<str> {
-        if let Some((owner, _)) = self.by_owner.get_key_value(uid) {
-            let owner = owner.clone();
-            self.by_owner.entry(owner.clone()).or_default().insert(key.clone());
-            return owner;
-        }
-        let owner: Arc<str> = uid.into();
-        self.by_owner.insert(owner.clone(), BTreeSet::from([key.clone()]));
-        owner
     }
 
     fn shared_labels(&mut self, labels: Option<&Labels>) -> Arc<Labels> {
@@ -403,6 +411,36 @@ mod tests {
         for (namespace, name) in [("a", "mine"), ("a", "orphan"), ("a", "other"), ("b", "api")] {
             objects.remove(&ObjectKey::new(namespace, name), false);
         }
-        assert!(objects.labels.is_empty() && objects.by_owner.is_empty());
+        assert!(objects.labels.is_empty() && objects.by_owner.is_empty() && objects.by_label.is_empty());
+    }
+
+    #[test]
+    fn slices_are_found_by_their_service() {
+        let label = well_known::SERVICE_NAME;
+        let mut objects = Objects::<EndpointSlice>::default();
+        let mut insert = |namespace: &str, name: &str, service: Option<&str>| {
+            let labels: Labels = service.map(|s| (label.to_owned(), s.to_owned())).into_iter().collect();
+            let slice = json!({ "metadata": { "namespace": namespace, "name": name, "labels": labels },
+                "addressType": "IPv4", "endpoints": [] });
+            let new = arrived(Bytes::from(slice.to_string()).into()).unwrap();
+            objects.insert(ObjectKey::new(namespace, name), new, false);
+        };
+        insert("a", "x", Some("web"));
+        insert("a", "y", Some("db"));
+        insert("b", "x", Some("web"));
+        insert("a", "z", None);
+        insert("a", "y", Some("web"));
+        let names = |objects: &Objects<EndpointSlice>, namespace, value| -> Vec<String> {
+            let found = objects.labelled(namespace, label, value).into_iter().filter_map(Found::object);
+            found.filter_map(|slice| slice.metadata.name.clone()).collect()
+        };
+        assert_eq!(names(&objects, "a", "web"), ["x", "y"]);
+        assert_eq!(names(&objects, "a", "db"), [] as [&str; 0]);
+        objects.remove(&ObjectKey::new("a", "x"), false);
+        assert_eq!(
+            (names(&objects, "a", "web"), names(&objects, "b", "web")),
+            (vec!["y".into()], vec!["x".into()])
+        );
+        assert!(objects.labelled("a", "another", "web").is_empty());
     }
 }

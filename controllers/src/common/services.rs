@@ -7,8 +7,10 @@ use coracle_client::{Delta, Informer, ObjectKey};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 pub const HEADLESS: &str = well_known::HEADLESS;
 
@@ -108,8 +110,40 @@ pub fn target_reference(pod: &Pod) -> ObjectReference {
     }
 }
 
+/// What selects pods, of all Services: a pod's change is held against it without one Service being decoded.
+#[derive(Clone, Default)]
+pub struct Selectors(Arc<Mutex<BTreeMap<ObjectKey, BTreeMap<String, String>>>>);
+
+impl Selectors {
+    /// Follows the Services for as long as there are any clones of what is returned.
+    pub fn follow(services: &Informer<Service>) -> Self {
+        let selectors = Self::default();
+        let kept = Arc::downgrade(&selectors.0);
+        services.on_change_while(move |delta| {
+            let Some(kept) = kept.upgrade() else { return false };
+            let Some(object) = delta.object() else { return true };
+            let key = ObjectKey::of(object.as_ref());
+            match delta.new.as_deref().and_then(selector) {
+                Some(selector) => kept.lock().insert(key, selector.clone()),
+                None => kept.lock().remove(&key),
+            };
+            true
+        });
+        selectors
+    }
+
+    /// The Services of a namespace that select any of these pods.
+    fn selecting(&self, namespace: &str, pods: &[&Arc<Pod>]) -> Vec<ObjectKey> {
+        let all = self.0.lock();
+        let within =
+            all.range(ObjectKey::new(namespace, "")..).take_while(|(key, _)| key.namespace == namespace);
+        let selecting = within.filter(|(_, selector)| pods.iter().any(|pod| selects(selector, pod.labels())));
+        selecting.map(|(key, _)| key.clone()).collect()
+    }
+}
+
 /// The Services that a pod's change concerns; none when nothing that endpoints show has changed.
-pub fn keys_of(delta: &Delta<Pod>, services: &Informer<Service>) -> Vec<ObjectKey> {
+pub fn keys_of(delta: &Delta<Pod>, selectors: &Selectors) -> Vec<ObjectKey> {
     if let (Some(old), Some(new)) = (&delta.old, &delta.new)
         && looks_same(old, new)
     {
@@ -118,12 +152,8 @@ pub fn keys_of(delta: &Delta<Pod>, services: &Informer<Service>) -> Vec<ObjectKe
     let Some(namespace) = delta.object().and_then(|p| p.metadata.namespace.clone()) else {
         return Vec::new();
     };
-    let concerned = |service: &Service| {
-        let pods = [&delta.old, &delta.new].into_iter().flatten();
-        selector(service).is_some_and(|selector| pods.into_iter().any(|pod| selects(selector, pod.labels())))
-    };
-    let services = services.list_in(&namespace);
-    services.iter().filter(|s| concerned(s)).map(|s| ObjectKey::of(s.as_ref())).collect()
+    let pods: Vec<&Arc<Pod>> = [&delta.old, &delta.new].into_iter().flatten().collect();
+    selectors.selecting(&namespace, &pods)
 }
 
 fn looks_same(old: &Pod, new: &Pod) -> bool {

@@ -5,7 +5,7 @@
 mod plan;
 
 use crate::clients::Clients;
-use crate::common::services;
+use crate::common::services::{self, Selectors};
 use crate::common::trigger::{self, Triggers};
 use crate::common::{code_of, message_of, namespace_terminating};
 use coracle_client::informer::{api_for, deleting};
@@ -40,8 +40,8 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         triggers: Triggers::default(),
     };
     let by_pod = {
-        let services = services.clone();
-        move |delta: &Delta<Pod>| services::keys_of(delta, &services)
+        let selectors = Selectors::follow(&services);
+        move |delta: &Delta<Pod>| services::keys_of(delta, &selectors)
     };
     Controller::new(reconciler)
         .objects(&services)

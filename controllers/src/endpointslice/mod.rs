@@ -11,7 +11,7 @@ use crate::clients::Clients;
 use crate::common::ownership::controller_reference;
 use crate::common::pending::{PATIENCE, Pending};
 use crate::common::pods;
-use crate::common::services::{self, Family, HEADLESS};
+use crate::common::services::{self, Family, HEADLESS, Selectors};
 use crate::common::trigger::{self, Triggers};
 use coracle_client::informer::deleting;
 use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
@@ -61,8 +61,8 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         said: Mutex::default(),
     };
     let by_pod = {
-        let services = services.clone();
-        move |delta: &Delta<Pod>| services::keys_of(delta, &services)
+        let selectors = Selectors::follow(&services);
+        move |delta: &Delta<Pod>| services::keys_of(delta, &selectors)
     };
     let by_node = {
         let services = services.clone();

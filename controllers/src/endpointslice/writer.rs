@@ -54,8 +54,8 @@ pub fn report<K: Kind>(
 impl Writer {
     /// The slices of a Service that this manager keeps.
     pub fn existing(&self, key: &ObjectKey) -> Vec<Arc<EndpointSlice>> {
-        let mut slices = self.slices.list_in(&key.namespace);
-        slices.retain(|s| is_of(s, self.manager) && s.labels().get(SERVICE_NAME) == Some(&key.name));
+        let mut slices = self.slices.with_label(&key.namespace, SERVICE_NAME, &key.name);
+        slices.retain(|s| is_of(s, self.manager));
         slices
     }
 

@@ -1,8 +1,9 @@
-//! Brings the table into the kernel with `nft -f -`: one transaction for what changed.
+//! Brings the table into the kernel with `nft -f -`: what changed, in steps that no packet can fall between.
 
 use super::TABLE;
 use super::base::{self, family_word};
 use super::entries::{Entries, Entry, Name, Thing, of_service};
+use super::steps::Steps;
 use crate::backend::{Backend, BackendError, Harm};
 use crate::command::{self, CommandError, Own};
 use crate::family::Family;
@@ -10,7 +11,6 @@ use crate::notices::Notice;
 use crate::plan::{Plan, changed};
 use async_trait::async_trait;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 
 /// The kernel's side of one family.
 pub struct Nftables {
@@ -36,9 +36,6 @@ impl Nftables {
     }
 
     async fn run(&self, script: &str) -> Result<(), CommandError> {
-        if script.is_empty() {
-            return Ok(());
-        }
         self.own.done("nft", &["-f", "-"], Some(script)).await.map(drop)
     }
 
@@ -53,7 +50,7 @@ impl Nftables {
         let mut script =
             format!("add table {ip} {table}\ndelete table {ip} {table}\nadd table {ip} {table}\n");
         script.push_str(&base::script(table, self.family, &plan.settings));
-        script.push_str(&step(table, self.family, &Entries::default(), &all));
+        script.push_str(&Steps::between(table, self.family, &Entries::default(), &all).at_once());
         self.written = None;
         self.run(&script).await?;
         self.written = Some(Written { plan: plan.clone(), all });
@@ -126,65 +123,6 @@ impl Difference {
     }
 }
 
-/// Maps and sets with their entries.
-type ByMap<'a> = BTreeMap<&'a str, Vec<&'a Entry>>;
-
-/// What is in force of one state and not of the other.
-fn only_in<'a>(one: &'a Entries, other: &Entries) -> ByMap<'a> {
-    let mut by_map = ByMap::new();
-    for entry in one.in_force() {
-        if other.first(&entry.map, &entry.key) != Some(entry) {
-            by_map.entry(&entry.map).or_default().push(entry);
-        }
-    }
-    by_map
-}
-
-/// The script that leads from one state to another. Entries go before the chains that they lead to, and come behind them.
-fn step(table: &str, family: Family, was: &Entries, is: &Entries) -> String {
-    let ip = family_word(family);
-    let mut text = String::new();
-    let mut line = |words: std::fmt::Arguments<'_>| {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{words}");
-    };
-    let new: Vec<_> = is.things.iter().filter(|(name, _)| !was.things.contains_key(*name)).collect();
-    for (name, (thing, _)) in &new {
-        match thing {
-            Thing::Set(declaration) => line(format_args!("add set {ip} {table} {name} {declaration}")),
-            Thing::Chain(_) => line(format_args!("add chain {ip} {table} {name}")),
-        }
-    }
-    for (name, (thing, _)) in &new {
-        if let Thing::Chain(rules) = thing {
-            rules.iter().for_each(|rule| line(format_args!("add rule {ip} {table} {name} {rule}")));
-        }
-    }
-    for (map, entries) in only_in(was, is) {
-        let keys: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
-        line(format_args!("delete element {ip} {table} {map} {{ {} }}", keys.join(", ")));
-    }
-    for (map, entries) in only_in(is, was) {
-        let colon = |entry: &&Entry| match entry.value.as_str() {
-            "" => entry.key.clone(),
-            value => format!("{} : {value}", entry.key),
-        };
-        let entries: Vec<String> = entries.iter().map(colon).collect();
-        line(format_args!("add element {ip} {table} {map} {{ {} }}", entries.join(", ")));
-    }
-    let gone: Vec<_> = was.things.iter().filter(|(name, _)| !is.things.contains_key(*name)).collect();
-    for (name, (thing, _)) in &gone {
-        if matches!(thing, Thing::Chain(_)) {
-            line(format_args!("flush chain {ip} {table} {name}"));
-        }
-    }
-    for (name, (thing, _)) in &gone {
-        let kind = if matches!(thing, Thing::Chain(_)) { "chain" } else { "set" };
-        line(format_args!("delete {kind} {ip} {table} {name}"));
-    }
-    text
-}
-
 #[async_trait]
 impl Backend for Nftables {
     /// The first sync writes everything in one transaction, whatever is there.
@@ -203,7 +141,9 @@ impl Backend for Nftables {
             difference.count(now.map(|p| of_service(p, self.family, settings)).unwrap_or_default(), 1);
         }
         let (was, is) = difference.apply(&mut written.all);
-        self.run(&step(self.table, self.family, &was, &is)).await?;
+        for step in Steps::between(self.table, self.family, &was, &is).each() {
+            self.run(step).await?;
+        }
         written.plan = plan.clone();
         self.written = Some(written);
         Ok(())

@@ -8,6 +8,7 @@
 mod backend;
 mod base;
 mod entries;
+mod steps;
 
 pub use backend::Nftables;
 pub(crate) use base::{family_word, of_pods};
