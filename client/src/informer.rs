@@ -7,7 +7,7 @@ use crate::object_store::{Arrived, Found, Objects, arrived};
 use crate::reflector::{Change, Reflector, Selection};
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -99,6 +99,11 @@ impl<K: Kind> Informer<K> {
         let object = Found::Packed(key.clone(), document.clone()).object()?;
         self.state.lock().objects.keep(&key, &document, &object);
         Some(object)
+    }
+
+    /// The keys of all objects, in order; none is decoded.
+    pub fn keys(&self) -> BTreeSet<ObjectKey> {
+        self.state.lock().objects.keys().map(|key| ObjectKey::clone(key)).collect()
     }
 
     /// All objects, ordered by namespace and name. Of a kind with very many, [`iter`](Self::iter) needs less memory.

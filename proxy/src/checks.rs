@@ -3,7 +3,7 @@
 
 use crate::family::Family;
 use crate::health::LastSync;
-use crate::model::{Usable, by_service, is_for_other_proxy, usable};
+use crate::model::{Usable, is_for_other_proxy, usable};
 use coracle_listen::page;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -28,46 +28,26 @@ pub struct Check {
     pub local_endpoints: usize,
 }
 
-/// The checks that this node shall answer, by port; endpoints count over one family.
-pub fn wanted(
-    services: &[Arc<Service>],
-    slices: &[Arc<EndpointSlice>],
-    node: &str,
-    family: Family,
-) -> BTreeMap<u16, Check> {
-    let slices = by_service(slices);
-    let check = |service: &Arc<Service>| {
-        let spec = service.spec.as_ref()?;
-        let local = spec.external_traffic_policy.as_deref() == Some("Local");
-        let balanced = spec.type_.as_deref() == Some("LoadBalancer");
-        let port = spec.health_check_node_port.filter(|_| local && balanced)?;
-        let port = u16::try_from(port).ok().filter(|port| *port != 0)?;
-        let namespace = service.metadata.namespace.clone().unwrap_or_default();
-        let name = service.metadata.name.clone().unwrap_or_default();
-        let of_service = slices.get(&(namespace.as_str(), name.as_str())).into_iter().flatten();
-        let of_family = of_service.filter(|slice| slice.address_type == family.name());
+/// The check that a node shall answer for a Service, with its port; `slices` are the Service's own. A Service of both
+/// families says what the family with more endpoints here has.
+pub fn wanted(service: &Service, slices: &[&EndpointSlice], node: &str) -> Option<(u16, Check)> {
+    let spec = service.spec.as_ref().filter(|_| !is_for_other_proxy(service))?;
+    let local = spec.external_traffic_policy.as_deref() == Some("Local");
+    let balanced = spec.type_.as_deref() == Some("LoadBalancer");
+    let port = spec.health_check_node_port.filter(|_| local && balanced)?;
+    let port = u16::try_from(port).ok().filter(|port| *port != 0)?;
+    let of_family = |family: Family| {
+        let of_family = slices.iter().filter(|slice| slice.address_type == family.name());
         let endpoints = of_family.flat_map(|slice| slice.endpoints.iter().flatten());
         let here = endpoints
             .filter(|e| e.node_name.as_deref() == Some(node) && matches!(usable(e), Usable::Ready))
             .filter_map(|e| e.addresses.first());
-        let local_endpoints = here.collect::<BTreeSet<_>>().len();
-        Some((port, Check { namespace, service: name, local_endpoints }))
+        here.collect::<BTreeSet<_>>().len()
     };
-    services.iter().filter(|service| !is_for_other_proxy(service)).filter_map(check).collect()
-}
-
-/// The same over all families: a Service of both says what the family with more endpoints here has.
-pub fn of_all_families(
-    services: &[Arc<Service>],
-    slices: &[Arc<EndpointSlice>],
-    node: &str,
-) -> BTreeMap<u16, Check> {
-    let mut all = BTreeMap::<u16, Check>::new();
-    for (port, check) in Family::ALL.into_iter().flat_map(|family| wanted(services, slices, node, family)) {
-        let said = all.entry(port).or_insert_with(|| check.clone());
-        said.local_endpoints = said.local_endpoints.max(check.local_endpoints);
-    }
-    all
+    let namespace = service.metadata.namespace.clone().unwrap_or_default();
+    let name = service.metadata.name.clone().unwrap_or_default();
+    let local_endpoints = Family::ALL.into_iter().map(of_family).max().unwrap_or(0);
+    Some((port, Check { namespace, service: name, local_endpoints }))
 }
 
 /// The servers of the checks.
@@ -158,9 +138,6 @@ mod tests {
             {"addresses": ["10.42.0.2"], "nodeName": "n"}, {"addresses": ["10.42.0.2"], "nodeName": "n"},
             {"addresses": ["10.42.0.3"], "nodeName": "n", "conditions": {"ready": false}},
             {"addresses": ["10.42.1.2"], "nodeName": "m"}]}));
-        let of = |services: &[Arc<Service>], slices: &[Arc<EndpointSlice>]| {
-            wanted(services, slices, "n", Family::V4)
-        };
         let spec =
             json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30500});
         let ours = service(spec);
@@ -170,18 +147,18 @@ mod tests {
             {"addresses": ["fd00::2"], "nodeName": "n"}]}))
         .endpoints
         .clone();
-        let slices = [slice, Arc::new(v6)];
+        let of = |service: &Service| wanted(service, &[&slice, &v6], "n");
         let check = Check { namespace: "d".to_owned(), service: "web".to_owned(), local_endpoints: 1 };
-        assert_eq!(of(std::slice::from_ref(&ours), &slices), BTreeMap::from([(30500, check)]));
+        assert_eq!(of(&ours), Some((30500, check)));
         for other in
             [json!({"type": "LoadBalancer", "healthCheckNodePort": 30500}), json!({"type": "NodePort"})]
         {
-            assert!(of(&[service(other)], &slices).is_empty());
+            assert_eq!(of(&service(other)), None);
         }
         let mut others = Service::clone(&ours);
         let label = ("service.kubernetes.io/service-proxy-name".to_owned(), "mesh".to_owned());
         others.metadata.labels = Some(BTreeMap::from([label]));
-        assert!(of(&[Arc::new(others)], &slices).is_empty(), "another proxy answers");
+        assert_eq!(of(&others), None, "another proxy answers");
     }
 
     fn check(local_endpoints: usize) -> Check {

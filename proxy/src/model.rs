@@ -2,6 +2,8 @@
 
 use crate::family::Family;
 use coracle_api::validation::is_machine_address;
+use coracle_api::well_known;
+use coracle_client::ObjectKey;
 use k8s_openapi::api::core::v1::{Service, ServicePort as ApiPort};
 use k8s_openapi::api::discovery::v1::{Endpoint as ApiEndpoint, EndpointSlice};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
@@ -86,48 +88,21 @@ impl ServicePort {
     }
 }
 
-/// Which ports of a slice's endpoints belong to a Service's port.
-pub(crate) type Slices<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a Arc<EndpointSlice>>>;
-
-pub(crate) fn by_service(slices: &[Arc<EndpointSlice>]) -> Slices<'_> {
-    let mut found: Slices<'_> = BTreeMap::new();
-    for slice in slices.iter().filter(|slice| !is_left_out(slice.metadata.labels.as_ref())) {
-        let namespace = slice.metadata.namespace.as_deref().unwrap_or_default();
-        let labels = slice.metadata.labels.as_ref();
-        if let Some(service) = labels.and_then(|l| l.get("kubernetes.io/service-name")) {
-            found.entry((namespace, service)).or_default().push(slice);
-        }
-    }
-    found
+/// Those of a Service's slices whose endpoints count.
+pub(crate) fn counted(slices: &[Arc<EndpointSlice>]) -> Vec<&EndpointSlice> {
+    slices.iter().map(Arc::as_ref).filter(|slice| !is_left_out(slice.metadata.labels.as_ref())).collect()
 }
 
-/// Everything that shall be reachable from this node over one family, ordered by name.
-pub fn build(
-    services: &[Arc<Service>],
-    slices: &[Arc<EndpointSlice>],
-    here: Here<'_>,
-    family: Family,
-) -> Vec<ServicePort> {
-    let slices = by_service(slices);
-    let mut ports: Vec<ServicePort> = services
-        .iter()
-        .flat_map(|service| {
-            let key = (
-                service.metadata.namespace.as_deref().unwrap_or_default(),
-                service.metadata.name.as_deref().unwrap_or_default(),
-            );
-            let of_service = slices.get(&key).map(Vec::as_slice).unwrap_or_default();
-            ports_of(service, of_service, here, family)
-        })
-        .collect();
-    ports.sort_by(|a, b| a.name.cmp(&b.name));
-    ports
+/// The Service of a slice.
+pub(crate) fn service_of(slice: &EndpointSlice) -> Option<ObjectKey> {
+    let name = slice.metadata.labels.as_ref()?.get(well_known::SERVICE_NAME)?;
+    Some(ObjectKey::new(slice.metadata.namespace.clone().unwrap_or_default(), name))
 }
 
 /// The ports of one Service over one family, ordered by name; `slices` are the Service's own.
 pub(crate) fn ports_of(
     service: &Service,
-    slices: &[&Arc<EndpointSlice>],
+    slices: &[&EndpointSlice],
     here: Here<'_>,
     family: Family,
 ) -> Vec<ServicePort> {
@@ -220,12 +195,7 @@ fn number(port: i32) -> u16 {
     u16::try_from(port).unwrap_or(0)
 }
 
-fn endpoints_of(
-    port: &ApiPort,
-    slices: &[&Arc<EndpointSlice>],
-    here: Here<'_>,
-    family: Family,
-) -> Vec<Endpoint> {
+fn endpoints_of(port: &ApiPort, slices: &[&EndpointSlice], here: Here<'_>, family: Family) -> Vec<Endpoint> {
     let (mut ready, mut leaving) = (Vec::new(), Vec::new());
     for slice in slices.iter().filter(|s| s.address_type == family.name()) {
         let matching = slice.ports.iter().flatten().filter(|p| {
@@ -338,6 +308,15 @@ mod tests {
     }
 
     const HERE: Here<'_> = Here { node: "n", zone: "z" };
+
+    fn build(
+        services: &[Arc<Service>],
+        slices: &[Arc<EndpointSlice>],
+        here: Here<'_>,
+        family: Family,
+    ) -> Vec<ServicePort> {
+        services.iter().flat_map(|service| ports_of(service, &counted(slices), here, family)).collect()
+    }
 
     fn service(spec: Value) -> Arc<Service> {
         one(json!({"metadata": {"name": "web", "namespace": "d"}, "spec": spec}))

@@ -3,6 +3,7 @@
 //! A plan shares what has not changed with the one before it: backends find the few Services that changed by comparing
 //! pointers, however many there are.
 
+use crate::checks::{self, Check};
 use crate::family::Family;
 use crate::model::{self, Here, ServicePort};
 use coracle_client::ObjectKey;
@@ -91,14 +92,14 @@ pub fn changed<'a>(
     gone.chain(other)
 }
 
+/// What one Service came to.
 struct Known {
-    service: Arc<Service>,
-    slices: Vec<Arc<EndpointSlice>>,
     /// In the order of [`Family::ALL`]
     ports: [Ports; 2],
+    check: Option<(u16, Check)>,
 }
 
-/// Remembers what each Service came to, so that only what changed is computed.
+/// Remembers what each Service came to: only what changed is read and computed.
 #[derive(Default)]
 pub struct Planner {
     known: BTreeMap<ObjectKey, Known>,
@@ -107,44 +108,40 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// The Services with ports, in the order of [`Family::ALL`].
-    pub fn plan(
-        &mut self,
-        services: &[Arc<Service>],
-        slices: &[Arc<EndpointSlice>],
-        here: Here<'_>,
-    ) -> [BTreeMap<ObjectKey, Ports>; 2] {
-        if self.node != here.node || self.zone != here.zone {
+    /// Whether everything was computed for this place; if not, everything is forgotten, and the caller shows all Services.
+    pub fn is_for(&mut self, here: Here<'_>) -> bool {
+        let same = self.node == here.node && self.zone == here.zone;
+        if !same {
             self.known.clear();
             (self.node, self.zone) = (here.node.to_owned(), here.zone.to_owned());
         }
-        let of_services = model::by_service(slices);
-        let mut before = std::mem::take(&mut self.known);
-        for service in services {
-            let key = ObjectKey::of(service.as_ref());
-            let own = of_services.get(&(key.namespace.as_str(), key.name.as_str()));
-            let own = own.map(Vec::as_slice).unwrap_or_default();
-            let known = before.remove(&key).filter(|known| known.is_of(service, own));
-            let known = known.unwrap_or_else(|| Known {
-                service: service.clone(),
-                slices: own.iter().map(|slice| (*slice).clone()).collect(),
-                ports: Family::ALL.map(|family| Arc::new(model::ports_of(service, own, here, family))),
-            });
-            self.known.insert(key, known);
-        }
+        same
+    }
+
+    /// Takes in a Service as it is now, with its slices; `None`: it is gone.
+    pub fn take(&mut self, key: ObjectKey, service: Option<&Service>, slices: &[Arc<EndpointSlice>]) {
+        let Some(service) = service else {
+            self.known.remove(&key);
+            return;
+        };
+        let (here, slices) = (Here { node: &self.node, zone: &self.zone }, model::counted(slices));
+        let ports = Family::ALL.map(|family| Arc::new(model::ports_of(service, &slices, here, family)));
+        let check = checks::wanted(service, &slices, here.node);
+        self.known.insert(key, Known { ports, check });
+    }
+
+    /// The Services with ports, in the order of [`Family::ALL`].
+    pub fn plans(&self) -> [BTreeMap<ObjectKey, Ports>; 2] {
         [0, 1].map(|family| {
             let of_family = self.known.iter().map(|(key, known)| (key, &known.ports[family]));
             let used = of_family.filter(|(_, ports)| !ports.is_empty());
             used.map(|(key, ports)| (key.clone(), ports.clone())).collect()
         })
     }
-}
 
-impl Known {
-    fn is_of(&self, service: &Arc<Service>, slices: &[&Arc<EndpointSlice>]) -> bool {
-        Arc::ptr_eq(&self.service, service)
-            && self.slices.len() == slices.len()
-            && self.slices.iter().zip(slices).all(|(was, is)| Arc::ptr_eq(was, is))
+    /// The checks that this node shall answer, by port.
+    pub fn checks(&self) -> BTreeMap<u16, Check> {
+        self.known.values().filter_map(|known| known.check.clone()).collect()
     }
 }
 
@@ -163,16 +160,22 @@ mod tests {
             )
         };
         let (a, b) = (service("a", "10.43.0.1"), service("b", "fd00::1"));
+        let key = |name: &str| ObjectKey::new("d", name);
         let (mut planner, here) = (Planner::default(), Here { node: "n", zone: "" });
-        let [v4, v6] = planner.plan(&[a.clone(), b.clone()], &[], here);
+        assert!(!planner.is_for(here) && planner.is_for(here));
+        planner.take(key("a"), Some(&a), &[]);
+        planner.take(key("b"), Some(&b), &[]);
+        let [v4, v6] = planner.plans();
         assert_eq!((v4.len(), v6.len()), (1, 1));
-        let [again, _] = planner.plan(&[a.clone(), b.clone()], &[], here);
-        let key = ObjectKey::new("d", "a");
-        assert!(Arc::ptr_eq(&v4[&key], &again[&key]) && changed(&v4, &again).next().is_none());
-        let [other, _] = planner.plan(&[service("a", "10.43.0.2"), b], &[], here);
+        let [again, _] = planner.plans();
+        assert!(Arc::ptr_eq(&v4[&key("a")], &again[&key("a")]) && changed(&v4, &again).next().is_none());
+        planner.take(key("a"), Some(&service("a", "10.43.0.2")), &[]);
+        let [other, _] = planner.plans();
         assert_eq!(changed(&v4, &other).map(|(key, ..)| key.name.as_str()).collect::<Vec<_>>(), ["a"]);
-        let [none, _] = planner.plan(&[], &[], here);
+        planner.take(key("a"), None, &[]);
+        let [none, _] = planner.plans();
         let gone: Vec<_> = changed(&v4, &none).map(|(_, was, is)| (was.is_some(), is.is_some())).collect();
         assert_eq!(gone, [(true, false)]);
+        assert!(!planner.is_for(Here { zone: "z", ..here }) && planner.plans()[1].is_empty());
     }
 }

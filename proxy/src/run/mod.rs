@@ -18,6 +18,7 @@ use crate::ipvs::Ipvs;
 use crate::keeper::{self, KeepError, Keeper, Make};
 use crate::kernel::Kernel;
 use crate::metrics::{Metric, Metrics, Shown};
+use crate::model;
 use crate::nftables::Nftables;
 use crate::notices::{self, Told};
 use crate::plan::Planner;
@@ -25,11 +26,13 @@ use crate::userspace::{Relays, Userspace};
 use condition::{Condition, Refusal};
 use coracle_api::error::chain;
 use coracle_client::beat::{self, Patience};
-use coracle_client::{Context, Informer};
+use coracle_client::{Context, Informer, ObjectKey};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
+use parking_lot::Mutex;
 use ports::Ports;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -151,6 +154,7 @@ struct Proxy {
     notices: Option<mpsc::Receiver<Told>>,
     keeper: Keeper,
     planner: Planner,
+    changed: Changed,
     kernel: Kernel,
     checks: Checks,
     last: LastSync,
@@ -158,6 +162,20 @@ struct Proxy {
     mode: watch::Sender<&'static str>,
     metrics: Arc<Metrics>,
     triggers: Triggers,
+}
+
+/// The Services that changed, or whose slices did, since they were planned last. Cloning shares it.
+#[derive(Clone, Default)]
+struct Changed(Arc<Mutex<BTreeSet<ObjectKey>>>);
+
+impl Changed {
+    fn note(&self, keys: impl IntoIterator<Item = ObjectKey>) {
+        self.0.lock().extend(keys);
+    }
+
+    fn take(&self) -> BTreeSet<ObjectKey> {
+        std::mem::take(&mut *self.0.lock())
+    }
 }
 
 /// What woke the proxy.
@@ -203,6 +221,7 @@ impl Proxy {
             notices: notices.ok(),
             keeper: Keeper::new(real(own.clone(), relays), Box::new(Program(own))),
             planner: Planner::default(),
+            changed: Changed::default(),
             kernel: Kernel::default(),
             checks: Checks::default(),
             last: LastSync::default(),
@@ -214,7 +233,7 @@ impl Proxy {
     }
 
     async fn follow(mut self) -> Result<(), Error> {
-        let changed = self.listen();
+        let wake = self.listen();
         let mut retry = FIRST_RETRY;
         let mut due = self.configure().await?.then_some(Duration::ZERO);
         loop {
@@ -223,7 +242,7 @@ impl Proxy {
                     tokio::time::sleep(pause).await;
                     Woken::Changed
                 }
-                None => self.wait(&changed).await,
+                None => self.wait(&wake).await,
             };
             due = match beat::working(Patience::Long, self.handle(woken)).await? {
                 Ok(()) => {
@@ -247,21 +266,25 @@ impl Proxy {
 
     /// Wakes when anything changes that a plan is made of.
     fn listen(&self) -> Arc<Notify> {
-        let changed = Arc::new(Notify::new());
-        let (wake, metrics) = (changed.clone(), self.metrics.clone());
-        self.services.on_change(move |_| {
+        let notify = Arc::new(Notify::new());
+        let (wake, metrics, changed) = (notify.clone(), self.metrics.clone(), self.changed.clone());
+        self.services.on_change(move |delta| {
             metrics.add(Metric::ServiceChanges, &[], 1);
+            changed.note(delta.object().map(|service| ObjectKey::of(service.as_ref())));
             wake.notify_one();
         });
-        let (wake, metrics, triggers) = (changed.clone(), self.metrics.clone(), self.triggers.clone());
+        let (wake, metrics, changed) = (notify.clone(), self.metrics.clone(), self.changed.clone());
+        let triggers = self.triggers.clone();
         self.slices.on_change(move |delta| {
             metrics.add(Metric::EndpointChanges, &[], 1);
+            let both = [&delta.old, &delta.new].into_iter().flatten();
+            changed.note(both.filter_map(|slice| model::service_of(slice)));
             triggers.note(delta);
             wake.notify_one();
         });
-        let wake = changed.clone();
+        let wake = notify.clone();
         self.ranges.on_change(move |_| wake.notify_one());
-        let (wake, name) = (changed.clone(), self.config.node_name.clone());
+        let (wake, name) = (notify.clone(), self.config.node_name.clone());
         self.nodes.on_change(move |delta| {
             let of_old = delta.old.as_ref().map(|node| (zone(node).to_owned(), pod_cidrs(node)));
             let of_new = delta.new.as_ref().map(|node| (zone(node).to_owned(), pod_cidrs(node)));
@@ -270,7 +293,7 @@ impl Proxy {
                 wake.notify_one();
             }
         });
-        changed
+        notify
     }
 
     async fn wait(&mut self, changed: &Notify) -> Woken {

@@ -2,7 +2,6 @@
 
 use super::{Proxy, pod_cidrs, zone};
 use crate::backend::{BackendError, Mode};
-use crate::checks;
 use crate::family::Family;
 use crate::keeper::{self, KeepError};
 use crate::kernel;
@@ -11,6 +10,7 @@ use crate::model::{self, Here};
 use crate::notices::Told;
 use crate::plan::{Plan, Settings};
 use coracle_api::error::chain;
+use coracle_api::well_known;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,10 +21,16 @@ const NOTICE_DEBOUNCE: Duration = Duration::from_millis(5);
 
 impl Proxy {
     fn plans(&mut self) -> Vec<Plan> {
-        let (services, slices) = (self.services.list(), self.slices.list());
         let node = self.nodes.get("", &self.config.node_name);
         let here = Here { node: &self.config.node_name, zone: node.as_deref().map_or("", zone) };
-        let of_family = self.planner.plan(&services, &slices, here);
+        let changed = self.changed.take();
+        let concerned = if self.planner.is_for(here) { changed } else { self.services.keys() };
+        for key in concerned {
+            let service = self.services.get_key(&key);
+            let slices = self.slices.with_label(&key.namespace, well_known::SERVICE_NAME, &key.name);
+            self.planner.take(key, service.as_deref(), &slices);
+        }
+        let of_family = self.planner.plans();
         let cidrs = node.as_deref().map(pod_cidrs).unwrap_or_default();
         let ranges = self.ranges.list();
         let plans = Family::ALL.into_iter().zip(of_family).map(|(family, services)| {
@@ -117,8 +123,7 @@ impl Proxy {
         let opens = mode == Some(Mode::Iptables)
             && self.configuration.as_ref().is_some_and(|c| c.localhost_node_ports);
         self.kernel.set_localnet(opens && kernel::needs_localnet(of_v4.flat_map(Plan::ports))).await;
-        let (services, slices) = (self.services.list(), self.slices.list());
-        self.checks.serve(checks::of_all_families(&services, &slices, &self.config.node_name), &self.last);
+        self.checks.serve(self.planner.checks(), &self.last);
         let seconds = usize::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0);
         for (family, time) in &times {
             self.metrics.observe(Metric::SyncDuration, &[family.name()], *time);
