@@ -8,9 +8,10 @@ use crate::audit::{Record, Stage};
 use crate::http::ServerState;
 use axum::body::Body;
 use bytes::Bytes;
+use coracle_component_base::metrics::{Answered, Metrics};
 use coracle_component_base::traces::Span;
 use coracle_listen::{Follow, Followed, Polled};
-use coracle_resources::catalogue::{Catalogue, Served};
+use coracle_resources::catalogue::Served;
 use futures::future::BoxFuture;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
@@ -41,6 +42,7 @@ pub struct Exchange {
     /// For the log only, and only kept if it may be written.
     pub uri: Option<String>,
     pub span: Option<Box<Span>>,
+    metrics: Arc<Metrics>,
     panicked: bool,
     ended: bool,
 }
@@ -51,7 +53,7 @@ impl Drop for Exchange {
         if self.ended {
             return;
         }
-        measure::aborted(&self.info, self.known());
+        measure::aborted(&self.metrics, &self.info, self.known());
         self.traced(None);
         if let Some(record) = &mut self.record {
             record.stage(Stage::ResponseComplete);
@@ -60,9 +62,9 @@ impl Drop for Exchange {
 }
 
 impl Exchange {
-    pub fn new(info: RequestInfo, headers: RequestHeaders, catalogue: &Catalogue) -> Self {
+    pub fn new(info: RequestInfo, headers: RequestHeaders, server: &ServerState) -> Self {
         let served = match info.is_resource {
-            true => catalogue.find(&info.group, &info.version, &info.resource),
+            true => server.registry.catalogue.find(&info.group, &info.version, &info.resource),
             false => None,
         };
         let audit_id = headers.audit_id.clone().unwrap_or_else(new_audit_id);
@@ -77,6 +79,7 @@ impl Exchange {
             seats: Seats::default(),
             uri: None,
             span: None,
+            metrics: server.metrics().clone(),
             panicked: false,
             ended: false,
         }
@@ -104,7 +107,7 @@ impl Exchange {
                 record.code(status.as_u16());
                 record.stage(Stage::ResponseStarted);
             }
-            measure::lasting(&self.info, self.known(), 1);
+            measure::lasting(&self.metrics, &self.info, self.known(), 1);
         }
         let size = response.body().size_hint().exact();
         if let Some(size) = size {
@@ -160,7 +163,7 @@ impl Exchange {
         }
         if let Some(text) = self.served.as_ref().and_then(super::deprecation::warning) {
             super::deprecation::header(&text).map(|value| headers.append(http::header::WARNING, value));
-            measure::deprecated(&self.info, self.known());
+            measure::deprecated(&self.metrics, &self.info, self.known());
         }
     }
 
@@ -176,10 +179,10 @@ impl Exchange {
         let code = status.as_u16();
         let took = self.steps.elapsed();
         if lasting {
-            measure::lasting(&self.info, self.known(), -1);
+            measure::lasting(&self.metrics, &self.info, self.known(), -1);
         }
-        let answered = coracle_component_base::metrics::Answered { code, duration: took, bytes };
-        measure::answered(&self.info, self.known(), self.dry_run, answered);
+        let answered = Answered { code, duration: took, bytes };
+        measure::answered(&self.metrics, &self.info, self.known(), self.dry_run, answered);
         if let Some(record) = &mut self.record {
             record.code(code);
             record.stage(if self.panicked { Stage::Panic } else { Stage::ResponseComplete });

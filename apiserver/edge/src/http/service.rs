@@ -21,7 +21,6 @@ use coracle_access::authn::{self, Known, Proof, Standing};
 use coracle_access::authz::{Attributes, Authorizer, Decision, Verdict};
 use coracle_admission::{annotations, deadline};
 use coracle_api::{ApiError, UserInfo};
-use coracle_component_base::metrics;
 use coracle_component_base::traces::{self, Attribute, Context};
 use coracle_listen::Place;
 use coracle_registry::list::rest_token;
@@ -42,7 +41,7 @@ pub async fn handle(server: Arc<ServerState>, request: Request<Body>) -> Respons
     let headers = RequestHeaders::of(request.headers());
     let wanted = Wanted::new(&headers, &info.query, info.is_resource);
     let shown = *wanted.as_ref().unwrap_or(&Wanted::default());
-    let mut exchange = Exchange::new(info, headers, &server.registry.catalogue);
+    let mut exchange = Exchange::new(info, headers, &server);
     if latency::verbose() {
         exchange.uri = request.uri().path_and_query().map(ToString::to_string);
     }
@@ -88,7 +87,7 @@ async fn admit(
     let began = Instant::now();
     let found = authenticate(server, exchange, request.extensions()).await;
     let known = found.as_ref().ok().map(|known| &known.user);
-    metrics::global().authenticated(known.map(|user| user.name.as_str()), began.elapsed());
+    server.metrics().authenticated(known.map(|user| user.name.as_str()), began.elapsed());
     exchange.steps.done(Step::Authenticated);
     record(server, exchange, known.unwrap_or(&UserInfo::default()), &request);
     if let Some(record) = &mut exchange.record {
@@ -238,7 +237,7 @@ async fn in_time(
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
     exchange.dry_run = exchange.is_dry_run();
-    let _counted = measure::in_flight(&exchange.info);
+    let _counted = measure::in_flight(server.metrics(), &exchange.info);
     let time = limits::deadline(&exchange.info.query, server.request_timeout)?
         .saturating_sub(exchange.steps.elapsed());
     let end = tokio::time::Instant::now() + time;
@@ -347,7 +346,7 @@ async fn authorize(server: &ServerState, exchange: &mut Exchange, user: &UserInf
     let began = Instant::now();
     let Verdict { decision, error } = server.authorizer.authorize(&attributes).await;
     let allowed = matches!(decision, Decision::Allow(_));
-    metrics::global().authorized(allowed, began.elapsed());
+    server.metrics().authorized(allowed, began.elapsed());
     let (Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason)) = &decision;
     if let Some(record) = &mut exchange.record {
         // Upstream's annotations: a decision that could not be made is none.
