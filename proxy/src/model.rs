@@ -41,7 +41,7 @@ pub struct Endpoint {
 
 /// Where the rules are for.
 #[derive(Clone, Copy, Debug)]
-pub struct Here<'a> {
+pub struct NodeTopology<'a> {
     pub node: &'a str,
     /// The node's `topology.kubernetes.io/zone`; empty where it has none.
     pub zone: &'a str,
@@ -105,7 +105,7 @@ pub(crate) fn by_service(slices: &[Arc<EndpointSlice>]) -> Slices<'_> {
 pub fn build(
     services: &[Arc<Service>],
     slices: &[Arc<EndpointSlice>],
-    here: Here<'_>,
+    here: NodeTopology<'_>,
     family: Family,
 ) -> Vec<ServicePort> {
     let slices = by_service(slices);
@@ -128,7 +128,7 @@ pub fn build(
 pub(crate) fn ports_of(
     service: &Service,
     slices: &[&Arc<EndpointSlice>],
-    here: Here<'_>,
+    here: NodeTopology<'_>,
     family: Family,
 ) -> Vec<ServicePort> {
     let Some(spec) = &service.spec else { return Vec::new() };
@@ -223,7 +223,7 @@ fn number(port: i32) -> u16 {
 fn endpoints_of(
     port: &ApiPort,
     slices: &[&Arc<EndpointSlice>],
-    here: Here<'_>,
+    here: NodeTopology<'_>,
     family: Family,
 ) -> Vec<Endpoint> {
     let (mut ready, mut leaving) = (Vec::new(), Vec::new());
@@ -270,7 +270,7 @@ enum Preference {
 }
 
 impl Preference {
-    fn includes(self, endpoint: &ApiEndpoint, here: Here<'_>) -> bool {
+    fn includes(self, endpoint: &ApiEndpoint, here: NodeTopology<'_>) -> bool {
         match self {
             Self::SameNode => is_hinted(nodes_of(endpoint), here.node) == Some(true),
             Self::SameZone => is_hinted(zones_of(endpoint), here.zone) == Some(true),
@@ -281,7 +281,10 @@ impl Preference {
 
 /// Hints count only where every ready endpoint has them and one names this place, as upstream: else the endpoints named
 /// for elsewhere would be overloaded, or nobody would answer here.
-fn preference<'a>(ready: impl Iterator<Item = &'a ApiEndpoint> + Clone, here: Here<'_>) -> Preference {
+fn preference<'a>(
+    ready: impl Iterator<Item = &'a ApiEndpoint> + Clone,
+    here: NodeTopology<'_>,
+) -> Preference {
     let counts = |hinted: &mut dyn Iterator<Item = Option<bool>>| {
         let all: Option<Vec<bool>> = hinted.collect();
         all.is_some_and(|all| all.contains(&true))
@@ -337,7 +340,7 @@ mod tests {
         Arc::new(serde_json::from_value(value).expect("valid object"))
     }
 
-    const HERE: Here<'_> = Here { node: "n", zone: "z" };
+    const HERE: NodeTopology<'_> = NodeTopology { node: "n", zone: "z" };
 
     fn service(spec: Value) -> Arc<Service> {
         one(json!({"metadata": {"name": "web", "namespace": "d"}, "spec": spec}))

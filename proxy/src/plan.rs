@@ -4,7 +4,7 @@
 //! pointers, however many there are.
 
 use crate::family::Family;
-use crate::model::{self, Here, ServicePort};
+use crate::model::{self, NodeTopology, ServicePort};
 use coracle_client::ObjectKey;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -112,7 +112,7 @@ impl Planner {
         &mut self,
         services: &[Arc<Service>],
         slices: &[Arc<EndpointSlice>],
-        here: Here<'_>,
+        here: NodeTopology<'_>,
     ) -> [BTreeMap<ObjectKey, Ports>; 2] {
         if self.node != here.node || self.zone != here.zone {
             self.known.clear();
@@ -163,7 +163,7 @@ mod tests {
             )
         };
         let (a, b) = (service("a", "10.43.0.1"), service("b", "fd00::1"));
-        let (mut planner, here) = (Planner::default(), Here { node: "n", zone: "" });
+        let (mut planner, here) = (Planner::default(), NodeTopology { node: "n", zone: "" });
         let [v4, v6] = planner.plan(&[a.clone(), b.clone()], &[], here);
         assert_eq!((v4.len(), v6.len()), (1, 1));
         let [again, _] = planner.plan(&[a.clone(), b.clone()], &[], here);

@@ -7,7 +7,7 @@ use crate::family::Family;
 use crate::keeper::{self, KeepError};
 use crate::kernel;
 use crate::metrics::Metric;
-use crate::model::{self, Here};
+use crate::model::{self, NodeTopology};
 use crate::notices::Told;
 use crate::plan::{Plan, Settings};
 use coracle_api::error::chain;
@@ -23,7 +23,7 @@ impl Proxy {
     fn plans(&mut self) -> Vec<Plan> {
         let (services, slices) = (self.services.list(), self.slices.list());
         let node = self.nodes.get("", &self.config.node_name);
-        let here = Here { node: &self.config.node_name, zone: node.as_deref().map_or("", zone) };
+        let here = NodeTopology { node: &self.config.node_name, zone: node.as_deref().map_or("", zone) };
         let of_family = self.planner.plan(&services, &slices, here);
         let cidrs = node.as_deref().map(pod_cidrs).unwrap_or_default();
         let ranges = self.ranges.list();

@@ -1,6 +1,6 @@
 //! One request from its first byte to the last of its answer: what is counted, logged and recorded of it.
 
-use super::latency::{Step, Steps};
+use super::latency::{LatencyTracker, Step};
 use super::limits::is_long_running;
 use super::seats::{Seats, Taken};
 use super::{RequestHeaders, RequestInfo, large, measure};
@@ -28,13 +28,13 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Largest answer that is taken apart for the audit log; larger ones are recorded without their body.
 const AUDITED_BYTES: u64 = 16 << 20;
 
-pub struct Exchange {
+pub struct RequestContext {
     pub info: RequestInfo,
     /// With the span of the request in place of its client's, if it is traced.
     pub headers: RequestHeaders,
     /// The resource that the path names, if it is served here.
     pub served: Option<Served>,
-    pub steps: Steps,
+    pub steps: LatencyTracker,
     pub dry_run: bool,
     pub audit_id: HeaderValue,
     pub record: Option<Record>,
@@ -48,7 +48,7 @@ pub struct Exchange {
 }
 
 /// The client went before there was an answer.
-impl Drop for Exchange {
+impl Drop for RequestContext {
     fn drop(&mut self) {
         if self.ended {
             return;
@@ -61,7 +61,7 @@ impl Drop for Exchange {
     }
 }
 
-impl Exchange {
+impl RequestContext {
     pub fn new(info: RequestInfo, headers: RequestHeaders, server: &ServerState) -> Self {
         let served = match info.is_resource {
             true => server.registry.catalogue.find(&info.group, &info.version, &info.resource),
@@ -72,7 +72,7 @@ impl Exchange {
             info,
             headers,
             served,
-            steps: Steps::default(),
+            steps: LatencyTracker::default(),
             dry_run: false,
             audit_id,
             record: None,
@@ -119,8 +119,7 @@ impl Exchange {
         }
         // A client that reads slowly costs memory, which the connection bounds, and no seats.
         let taken = Taken::new(&self.seats);
-        let end =
-            End { exchange: Some((self, status, lasting, server.clone())), sent: 0, taken, again: None };
+        let end = End { context: Some((self, status, lasting, server.clone())), sent: 0, taken, again: None };
         response.map(|body| Body::new(Followed::new(body, end)))
     }
 
@@ -197,9 +196,9 @@ fn new_audit_id() -> HeaderValue {
         .unwrap_or_else(|_| HeaderValue::from_static("none"))
 }
 
-/// An answer that is made while it is sent. Ends the exchange when the body is dropped, sent whole or not.
+/// An answer that is made while it is sent. Ends the request when the body is dropped, sent whole or not.
 struct End {
-    exchange: Option<(Exchange, StatusCode, bool, Arc<ServerState>)>,
+    context: Option<(RequestContext, StatusCode, bool, Arc<ServerState>)>,
     sent: u64,
     /// Its seats, if it has any.
     taken: Option<Arc<Taken>>,
@@ -209,11 +208,11 @@ struct End {
 
 impl End {
     fn poll_seated(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let (Some(taken), Some((exchange, _, _, server))) = (&self.taken, &self.exchange) else {
+        let (Some(taken), Some((context, _, _, server))) = (&self.taken, &self.context) else {
             return Poll::Ready(());
         };
         if self.again.is_none() && !taken.is_seated() {
-            self.again = Some(Box::pin(taken.clone().again(server.clone(), exchange.info.clone())));
+            self.again = Some(Box::pin(taken.clone().again(server.clone(), context.info.clone())));
         }
         if let Some(again) = &mut self.again {
             ready!(again.as_mut().poll(cx));
@@ -236,8 +235,8 @@ impl Follow for End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        if let Some((exchange, status, lasting, _)) = self.exchange.take() {
-            exchange.end(status, Some(self.sent), lasting);
+        if let Some((context, status, lasting, _)) = self.context.take() {
+            context.end(status, Some(self.sent), lasting);
         }
     }
 }
