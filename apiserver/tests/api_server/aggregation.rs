@@ -97,12 +97,16 @@ impl World {
 }
 
 async fn until(fixture: &Fixture, name: &str, reason: &str) -> Value {
+    until_condition(fixture, name, |condition| condition["reason"] == reason).await
+}
+
+async fn until_condition(fixture: &Fixture, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let deadline = Instant::now() + PATIENCE / 3;
     loop {
         let object = fixture.get(&format!("{API_SERVICES}/{name}")).await.json();
         let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let found = conditions.into_iter().find(|c| c["type"] == "Available").unwrap_or_default();
-        if found["reason"] == reason {
+        if wanted(&found) {
             return found;
         }
         assert!(Instant::now() < deadline, "last: {object}");
@@ -294,8 +298,9 @@ async fn certificates_are_checked() {
     api_service["spec"]["caBundle"] = world.toy.ca_bundle.clone().into();
     api_service["spec"]["service"]["name"] = "other".into();
     world.fixture.patch(&format!("{API_SERVICES}/v1.toy.io"), "merge-patch", &api_service).await.expect(200);
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    world.until("FailedDiscoveryCheck").await;
+    // It has been asked again once the condition says something else.
+    let is_new = |c: &Value| c["reason"] == "FailedDiscoveryCheck" && c["message"] != message;
+    until_condition(&world.fixture, "v1.toy.io", is_new).await;
     api_service["spec"]["caBundle"] = Value::Null;
     api_service["spec"]["insecureSkipTLSVerify"] = true.into();
     world.fixture.patch(&format!("{API_SERVICES}/v1.toy.io"), "merge-patch", &api_service).await.expect(200);
@@ -404,11 +409,27 @@ async fn what_goes_takes_everything_with_it() {
     world.fixture.get("/apis/toy.io/v1/things").await.expect(404);
     world.fixture.get("/apis/toy.io/v1").await.expect(404);
     assert_eq!(world.fixture.get("/openapi/v3").await.json()["paths"].get("apis/toy.io/v1"), None);
-    // Nobody asks it any more.
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let asked = world.toy.asked("/apis/toy.io/v1");
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert_eq!(world.toy.asked("/apis/toy.io/v1"), asked);
+    // Nobody asks it any more: another version of the same server is asked anew when its endpoints change, and the one
+    // that is gone is not.
+    let mut second = world.toy.api_service("toy");
+    second["metadata"]["name"] = "v2.toy.io".into();
+    second["spec"]["version"] = "v2".into();
+    world.register(&second).await;
+    let asked = || (world.toy.asked("/apis/toy.io/v1"), world.toy.asked("/apis/toy.io/v2"));
+    let deadline = Instant::now() + PATIENCE / 3;
+    let until_more_than = async |count: usize| {
+        while asked().1 <= count {
+            assert!(Instant::now() < deadline, "the second version is asked {} times", asked().1);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        asked()
+    };
+    let before = until_more_than(0).await;
+    let mut slice = world.fixture.get(&format!("{SLICES}/toy-1")).await.json();
+    slice["metadata"]["labels"]["touched"] = "true".into();
+    world.fixture.put(&format!("{SLICES}/toy-1"), &slice).await.expect(200);
+    let after = until_more_than(before.1).await;
+    assert_eq!(after.0, before.0);
 }
 
 #[tokio::test]
