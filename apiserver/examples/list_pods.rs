@@ -58,7 +58,7 @@ async fn main() -> Result<(), Failure> {
     let rounds: usize = args.next().map_or(Ok(21), |a| a.parse())?;
     let store: Arc<dyn Store> = MemoryStore::new();
     fill(&*store, pods).await?;
-    let resources = server::load_resources(store.clone()).await?;
+    let resources = server::load_resources(store.clone(), Arc::default()).await?;
     let api = ApiServer::new(config(&resources.cache), store, resources);
     println!("| query | format | bytes | median ms | worst ms |");
     println!("|---|---|---|---|---|");

@@ -28,7 +28,7 @@ async fn main() -> Result<(), Failure> {
         _ => MemoryStore::new(),
     };
     let stop = CancellationToken::new();
-    let resources = server::load_resources(store.clone()).await?;
+    let resources = server::load_resources(store.clone(), Arc::default()).await?;
     let cache = &resources.cache;
     let tokens = Arc::new(ServiceAccountTokens::new(pki.service_account_key()));
     let authenticator = Arc::new(Authenticator::new(&pki, tokens, cache.clone())?);

@@ -6,7 +6,7 @@ use coracle_access::authn::{self, Authenticator};
 use coracle_access::authz::{Gate, Generation};
 use coracle_admission::policy;
 use coracle_component_base::health::{Health, Matters};
-use coracle_component_base::metrics;
+use coracle_component_base::metrics::Metrics;
 use coracle_component_base::traces::{self, Tracer};
 use coracle_edge::aggregation::{Aggregator, FrontProxy};
 use coracle_edge::audit;
@@ -85,9 +85,10 @@ pub struct ApiServer {
     router: Router,
 }
 
-/// Loads the watch cache and the catalogue, which authenticators and authorizers read from, too.
-pub async fn load_resources(store: Arc<dyn Store>) -> Result<Resources, StoreError> {
-    let resources = Resources::load(store).await?;
+/// Loads the watch cache and the catalogue, which authenticators and authorizers read from, too. `metrics` are those of the
+/// server that will serve them.
+pub async fn load_resources(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Result<Resources, StoreError> {
+    let resources = Resources::load(store, metrics).await?;
     coracle_resources::cache::pack_what_rests(&resources.cache);
     Ok(resources)
 }
@@ -102,27 +103,28 @@ pub fn rbac_generation(cache: Arc<Cache>) -> Generation {
 /// Upstream's name of the check.
 const SHUTDOWN: &str = "shutdown";
 
-/// Of several servers in one process, the last is shown.
+/// What the parts of the server count, on its page.
 fn show_metrics(state: &Arc<ServerState>) {
+    let metrics = state.metrics();
     let (flow, log) = (Arc::downgrade(&state.flow), state.audit.as_ref().map(Arc::downgrade));
-    metrics::global().collect_as("flowcontrol", move |text| {
+    metrics.collect_as("flowcontrol", move |text| {
         if let Some(flow) = flow.upgrade() {
             flow.render(text);
         }
     });
     let aggregator = Arc::downgrade(&state.aggregator);
-    metrics::global().collect_as("aggregator", move |text| {
+    metrics.collect_as("aggregator", move |text| {
         if let Some(aggregator) = aggregator.upgrade() {
             aggregator.render(text);
         }
     });
-    metrics::global().collect_as("audit", move |text| {
+    metrics.collect_as("audit", move |text| {
         if let Some(log) = log.as_ref().and_then(std::sync::Weak::upgrade) {
             log.render(text);
         }
     });
     let tracer = state.tracer.as_ref().map(Arc::downgrade);
-    metrics::global().collect_as("traces", move |text| {
+    metrics.collect_as("traces", move |text| {
         if let Some(tracer) = tracer.as_ref().and_then(std::sync::Weak::upgrade) {
             tracer.render(text);
         }
@@ -185,6 +187,11 @@ impl ApiServer {
     /// For bootstrap, which writes through the generic path before anybody may ask.
     pub fn registry(&self) -> &Registry {
         &self.state.registry
+    }
+
+    /// What it counts, and its page.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        self.state.metrics()
     }
 
     pub fn flow_control(&self) -> &Arc<FlowControl> {

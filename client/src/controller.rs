@@ -14,11 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 /// What a reconcile that went well wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum Action {
     /// Wait for the next change.
-    Done,
+    AwaitChange,
     /// Look again after this time, whatever happens.
-    After(Duration),
+    RequeueAfter(Duration),
 }
 
 /// A step that failed; the key is retried with back-off.
@@ -49,7 +49,7 @@ pub trait Reconciler: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// Brings the world of one key closer to what is declared. Idempotent; may be cancelled at any await.
-    fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Next, ReconcileError>> + Send;
+    fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Action, ReconcileError>> + Send;
 }
 
 /// A reconciler wired to its informers: changes become keys, keys are worked on once everything has synced.
@@ -157,7 +157,7 @@ async fn work<R: Reconciler>(reconciler: &R, queue: &WorkQueue<R::Key>, key: R::
     match reconciler.reconcile(&key).await {
         Ok(next) => {
             queue.forget(&key);
-            if let Next::After(delay) = next {
+            if let Action::RequeueAfter(delay) = next {
                 queue.add_after(key.clone(), delay);
             }
         }

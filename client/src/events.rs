@@ -34,15 +34,15 @@ struct Report {
 /// By which a component says that it, and with it the server, has a storm of work: events wait for its end, because
 /// each costs as much as the work that it tells of. Cloning shares it; when the last one goes the storm is over.
 #[derive(Clone)]
-pub struct Storm(Arc<watch::Sender<bool>>);
+pub struct EventThrottle(Arc<watch::Sender<bool>>);
 
-impl Default for Storm {
+impl Default for EventThrottle {
     fn default() -> Self {
         Self(Arc::new(watch::Sender::new(false)))
     }
 }
 
-impl Storm {
+impl EventThrottle {
     pub fn set(&self, storm: bool) {
         self.0.send_if_modified(|now| std::mem::replace(now, storm) != storm);
     }
@@ -76,7 +76,7 @@ impl Recorder {
     }
 
     /// As [`new`](Self::new) for a component of no node, with events that wait while there is a storm.
-    pub fn patient(client: kube::Client, component: &str, storm: &Storm) -> Self {
+    pub fn patient(client: kube::Client, component: &str, storm: &EventThrottle) -> Self {
         let (sender, receiver) = mpsc::channel(STORM_BACKLOG);
         let wait = Wait { storm: Some(storm.0.subscribe()), pace: None };
         tokio::spawn(write_all(client, source(component, ""), receiver, wait));
@@ -245,7 +245,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn events_wait_while_there_is_a_storm_but_not_for_ever() {
-        let storm = Storm::default();
+        let storm = EventThrottle::default();
         let mut seen = storm.0.subscribe();
         let begun = Instant::now();
         storm_over(&mut seen).await;

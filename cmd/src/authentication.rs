@@ -208,18 +208,19 @@ impl AccessArgs {
     ) -> Result<Option<JoinHandle<()>>, String> {
         let (text, checked) = self.configuration().map_err(|mistakes| mistakes.join("\n"))?;
         let web: Arc<dyn Web> = Arc::new(Https);
-        authenticator.configure(checked.start(&Configured::default(), self.anonymous(), &web));
+        let metrics = authenticator.metrics().clone();
+        authenticator.configure(checked.start(&Configured::default(), self.anonymous(), &web, &metrics));
         let Some((path, text)) = self.authentication_config.clone().zip(text) else { return Ok(None) };
+        let reloads = Reloads::begin(METRICS, &text, &metrics);
         let (args, authenticator) = (self.clone(), authenticator.clone());
         let apply: Box<Apply> = Box::new(move |text| {
             let disallowed = args.issuing("").issuers;
             let outcome = args.checked(&text, &disallowed).map(|checked| {
                 let before = authenticator.configured();
-                authenticator.configure(checked.start(&before, args.anonymous(), &web));
+                authenticator.configure(checked.start(&before, args.anonymous(), &web, &metrics));
             });
             Box::pin(std::future::ready(outcome.map_err(|mistakes| mistakes.join("; "))))
         });
-        let reloads = Reloads::begin(METRICS, &text);
         Ok(Some(tokio::spawn(config_file::follow(path, text, reloads, apply, stop))))
     }
 }

@@ -5,6 +5,7 @@ use crate::time::Time;
 use clap::Args;
 use coracle_apiserver::authz::config::{self, Flags};
 use coracle_apiserver::authz::{Gate, Locals};
+use coracle_apiserver::metrics::Metrics;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -73,14 +74,22 @@ impl AuthorizationArgs {
         mistakes.extend(config::load(file).err().unwrap_or_default().into_iter().map(named));
     }
 
-    /// Whom the server asks; where a file says it, its changes are followed until `stop`. Needs a runtime.
-    pub fn gate(&self, locals: &Locals, stop: &CancellationToken) -> Result<Arc<Gate>, Vec<String>> {
+    /// Whom the server asks; where a file says it, its changes are followed until `stop`, and counted in
+    /// `metrics`. Needs a runtime.
+    pub fn gate(
+        &self,
+        locals: &Locals,
+        metrics: &Metrics,
+        stop: &CancellationToken,
+    ) -> Result<Arc<Gate>, Vec<String>> {
         let Some(path) = &self.authorization_config else {
             return Ok(Gate::new(self.flags().plan()?.chain(locals)));
         };
         let (text, plan) = config::load(path)?;
         let gate = Gate::new(plan.chain(locals));
-        tokio::spawn(config::follow(path.clone(), text, gate.clone(), locals.clone(), stop.clone()));
+        let reloads = config::reloads(&text, metrics);
+        let file = (path.clone(), text);
+        tokio::spawn(config::follow(file, reloads, gate.clone(), locals.clone(), stop.clone()));
         Ok(gate)
     }
 }

@@ -6,7 +6,7 @@
 use crate::clients::Clients;
 use crate::common::{disruption, pods};
 use coracle_client::informer::deleting;
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, WorkQueue};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, WorkQueue};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
@@ -65,12 +65,12 @@ impl Reconciler for LostNodes {
         CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         if self.nodes.get_key(key).is_none_or(|node| is_out_of_service(&node)) {
             let on_it = self.pods.iter().filter(|p| pods::node_name(p) == Some(&key.name));
             on_it.for_each(|pod| self.queue.add(ObjectKey::of(pod.as_ref())));
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -89,52 +89,56 @@ impl Reconciler for PodGc {
         CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         // The empty key stands for the sweep over terminated pods.
         if key.name.is_empty() {
             return self.sweep().await;
         }
-        let Some(pod) = self.pods.get_key(key) else { return Ok(Next::Done) };
+        let Some(pod) = self.pods.get_key(key) else { return Ok(Action::AwaitChange) };
         if pods::is_terminal(&pod) {
             self.queue.add_after(ObjectKey::default(), SWEEP_DELAY);
         }
         let Some(name) = pods::node_name(&pod) else {
-            return if deleting(pod.as_ref()) { self.remove(&pod, None).await } else { Ok(Next::Done) };
+            return if deleting(pod.as_ref()) {
+                self.remove(&pod, None).await
+            } else {
+                Ok(Action::AwaitChange)
+            };
         };
         match self.nodes.get("", name) {
             None => self.orphaned(&pod, name).await,
             Some(node) => {
                 self.missed.lock().remove(name);
                 let stuck = deleting(pod.as_ref()) && is_out_of_service(&node);
-                if stuck { self.remove(&pod, None).await } else { Ok(Next::Done) }
+                if stuck { self.remove(&pod, None).await } else { Ok(Action::AwaitChange) }
             }
         }
     }
 }
 
 impl PodGc {
-    async fn orphaned(&self, pod: &Pod, node: &str) -> Result<Next, ReconcileError> {
+    async fn orphaned(&self, pod: &Pod, node: &str) -> Result<Action, ReconcileError> {
         let since = *self.missed.lock().entry(node.to_owned()).or_insert_with(Instant::now);
         let left = QUARANTINE.saturating_sub(since.elapsed());
         if !left.is_zero() {
-            return Ok(Next::After(left));
+            return Ok(Action::RequeueAfter(left));
         }
         if Api::<Node>::all(self.client.clone()).get_opt(node).await?.is_some() {
             self.missed.lock().remove(node);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         self.remove(pod, Some(("DeletionByPodGC", "PodGC: node no longer exists"))).await
     }
 
     /// By force: there is no kubelet that would confirm. Failed first, so that who counts the pod's end can.
-    async fn remove(&self, pod: &Pod, why: Option<(&str, &str)>) -> Result<Next, ReconcileError> {
+    async fn remove(&self, pod: &Pod, why: Option<(&str, &str)>) -> Result<Action, ReconcileError> {
         disruption::fail(&self.client, pod, why).await?;
         disruption::delete(&self.client, pod, true).await?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     /// The oldest go, and before them those that were evicted: no controller made them end.
-    async fn sweep(&self) -> Result<Next, ReconcileError> {
+    async fn sweep(&self) -> Result<Action, ReconcileError> {
         let mut terminated: Vec<Arc<Pod>> = self.pods.iter().filter(|pod| pods::is_terminal(pod)).collect();
         let excess = terminated.len().saturating_sub(THRESHOLD);
         terminated.sort_by_cached_key(|pod| {
@@ -145,7 +149,7 @@ impl PodGc {
         for pod in terminated.iter().take(excess) {
             self.remove(pod, None).await?;
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -1,7 +1,7 @@
 //! From questions to zones and back: RFC 1035 messages.
 
 use crate::configuration::{Hosts, is_below};
-use crate::zone::{self, Answer, Asked, Data, Directory, Record as Fact, Zone};
+use crate::zone::{self, Answer, Data, Directory, QueryType, Record as Fact, Zone};
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
@@ -29,17 +29,17 @@ pub enum Reply {
     Follow { answer: Box<Message>, target: Name },
 }
 
-fn asked(kind: RecordType) -> Asked {
+fn asked(kind: RecordType) -> QueryType {
     match kind {
-        RecordType::A => Asked::A,
-        RecordType::AAAA => Asked::Aaaa,
-        RecordType::SRV => Asked::Srv,
-        RecordType::PTR => Asked::Ptr,
-        RecordType::TXT => Asked::Txt,
-        RecordType::SOA => Asked::Soa,
-        RecordType::NS => Asked::Ns,
-        RecordType::ANY => Asked::Any,
-        _ => Asked::Other,
+        RecordType::A => QueryType::A,
+        RecordType::AAAA => QueryType::Aaaa,
+        RecordType::SRV => QueryType::Srv,
+        RecordType::PTR => QueryType::Ptr,
+        RecordType::TXT => QueryType::Txt,
+        RecordType::SOA => QueryType::Soa,
+        RecordType::NS => QueryType::Ns,
+        RecordType::ANY => QueryType::Any,
+        _ => QueryType::Other,
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// What is asked for; other types exist for no name of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum QueryType {
     A,
     Aaaa,
     Srv,
@@ -72,9 +72,11 @@ pub struct Zone<D> {
     pub domain: String,
 }
 
-fn address(ip: IpAddr, asked: Asked) -> Option<Data> {
-    let wanted =
-        matches!((asked, ip), (Asked::Any, _) | (Asked::A, IpAddr::V4(_)) | (Asked::Aaaa, IpAddr::V6(_)));
+fn address(ip: IpAddr, asked: QueryType) -> Option<Data> {
+    let wanted = matches!(
+        (asked, ip),
+        (QueryType::Any, _) | (QueryType::A, IpAddr::V4(_)) | (QueryType::Aaaa, IpAddr::V6(_))
+    );
     wanted.then_some(Data::Address(ip))
 }
 
@@ -110,7 +112,7 @@ fn found(records: Vec<Record>) -> Answer {
 
 impl<D: Directory> Zone<D> {
     /// `name` in lower case, without the final dot.
-    pub fn answer(&self, name: &str, asked: Asked) -> Answer {
+    pub fn answer(&self, name: &str, asked: QueryType) -> Answer {
         if let Some(reverse) = reverse_address(name) {
             return self.reverse(name, reverse, asked);
         }
@@ -131,18 +133,18 @@ impl<D: Directory> Zone<D> {
         }
     }
 
-    fn apex(&self, asked: Asked) -> Answer {
+    fn apex(&self, asked: QueryType) -> Answer {
         let record = |data| Record { name: self.domain.clone(), data };
         match asked {
-            Asked::Soa => found(vec![record(Data::Soa)]),
-            Asked::Ns => found(vec![record(Data::Ns)]),
+            QueryType::Soa => found(vec![record(Data::Soa)]),
+            QueryType::Ns => found(vec![record(Data::Ns)]),
             _ => Answer::NoData,
         }
     }
 
-    fn version(&self, name: &str, asked: Asked) -> Answer {
+    fn version(&self, name: &str, asked: QueryType) -> Answer {
         match asked {
-            Asked::Txt | Asked::Any => {
+            QueryType::Txt | QueryType::Any => {
                 found(vec![Record { name: name.to_owned(), data: Data::Txt("1.1.0") }])
             }
             _ => Answer::NoData,
@@ -154,7 +156,7 @@ impl<D: Directory> Zone<D> {
     }
 
     /// `a-b-c-d.namespace.pod`: the address that is in the name, for namespaces that exist.
-    fn pod(&self, name: &str, namespace: &str, label: &str, asked: Asked) -> Answer {
+    fn pod(&self, name: &str, namespace: &str, label: &str, asked: QueryType) -> Answer {
         let v4 = label.replace('-', ".").parse::<Ipv4Addr>().map(IpAddr::V4);
         let ip = v4.or_else(|_| label.replace('-', ":").parse::<IpAddr>());
         let Some(ip) = ip.ok().filter(|_| self.directory.has_namespace(namespace)) else {
@@ -164,7 +166,7 @@ impl<D: Directory> Zone<D> {
     }
 
     /// `rest` are the labels left of the Service's name, from right to left.
-    fn service(&self, name: &str, namespace: &str, service: &str, rest: &[&str], asked: Asked) -> Answer {
+    fn service(&self, name: &str, namespace: &str, service: &str, rest: &[&str], asked: QueryType) -> Answer {
         let Some(object) = self.directory.service(namespace, service) else { return Answer::NoName };
         let spec = object.spec.clone().unwrap_or_default();
         if spec.type_.as_deref() == Some("ExternalName") {
@@ -191,8 +193,8 @@ impl<D: Directory> Zone<D> {
         self.directory.slices(namespace, meta.name.as_deref().unwrap_or_default())
     }
 
-    fn whole(&self, service: &Service, base: &str, asked: Asked) -> Answer {
-        if asked == Asked::Srv {
+    fn whole(&self, service: &Service, base: &str, asked: QueryType) -> Answer {
+        if asked == QueryType::Srv {
             return self.ports(service, base, base, None, asked);
         }
         let record = |data| Record { name: base.to_owned(), data };
@@ -218,7 +220,7 @@ impl<D: Directory> Zone<D> {
     }
 
     /// One endpoint of a Service, by hostname or dashed address; those of Services with an address have names too.
-    fn endpoint(&self, service: &Service, name: &str, label: &str, asked: Asked) -> Answer {
+    fn endpoint(&self, service: &Service, name: &str, label: &str, asked: QueryType) -> Answer {
         let slices = self.slices_of(service);
         let all = slices.iter().flat_map(|s| s.endpoints.iter().flatten());
         let named: Vec<&Endpoint> = all.filter(|e| is_ready(e) && endpoint_label(e) == label).collect();
@@ -236,7 +238,7 @@ impl<D: Directory> Zone<D> {
         base: &str,
         name: &str,
         wanted: Option<(&str, &str)>,
-        asked: Asked,
+        asked: QueryType,
     ) -> Answer {
         let (mut records, mut extra) = (Vec::new(), Vec::new());
         let matches = |port: Option<&str>, protocol: Option<&str>| {
@@ -269,14 +271,16 @@ impl<D: Directory> Zone<D> {
             return if wanted.is_some() { Answer::NoName } else { Answer::NoData };
         }
         match asked {
-            Asked::Srv | Asked::Any => Answer::Found { records, extra },
+            QueryType::Srv | QueryType::Any => Answer::Found { records, extra },
             _ => Answer::NoData,
         }
     }
 
-    fn reverse(&self, name: &str, ip: IpAddr, asked: Asked) -> Answer {
+    fn reverse(&self, name: &str, ip: IpAddr, asked: QueryType) -> Answer {
         let pointer = |target: String| match asked {
-            Asked::Ptr | Asked::Any => found(vec![Record { name: name.to_owned(), data: Data::Ptr(target) }]),
+            QueryType::Ptr | QueryType::Any => {
+                found(vec![Record { name: name.to_owned(), data: Data::Ptr(target) }])
+            }
             _ => Answer::NoData,
         };
         if let Some(service) = self.directory.service_at(ip) {

@@ -3,7 +3,7 @@
 use crate::cri::api;
 use crate::images::gc::is_called;
 use crate::kubelet::Kubelet;
-use crate::pod_facts::ending::is_over;
+use crate::pod_facts::termination::is_over;
 use crate::signal::Signal;
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -195,7 +195,7 @@ fn names(pod: &Pod) -> Vec<String> {
 
 /// Whether a kept pod is one to begin with: it is not over, and no picture of a static one.
 pub fn goes_on(pod: &Pod) -> bool {
-    !crate::pod_facts::ending::is_over(pod) && !pod.annotations().contains_key(labels::CONFIG_MIRROR)
+    !crate::pod_facts::termination::is_over(pod) && !pod.annotations().contains_key(labels::CONFIG_MIRROR)
 }
 
 fn digest(value: &Value) -> [u8; 32] {

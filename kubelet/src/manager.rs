@@ -3,16 +3,16 @@
 use crate::cgroup::processes;
 use crate::cri::{Calls, Runtime, api};
 use crate::kubelet::inbox::Inbox;
-use crate::kubelet::{Kubelet, Register, Slot, Slots};
+use crate::kubelet::{Kubelet, PodEntry, Register, Slots};
 use crate::last_seen;
 use crate::metrics::{Metric, Metrics};
-use crate::pod::admit::{self, Refusal, Situation, Verdict};
+use crate::pod::admit::{self, AdmitAttributes, Refusal, Verdict};
 use crate::pod::stubborn::{EndError, Stubborn, patiently};
 use crate::pod::worker::Worker;
-use crate::pod_facts::ending::{self, Eviction};
 use crate::pod_facts::labels;
 use crate::pod_facts::labels::is_mirror;
 use crate::pod_facts::observed::{Observed, observe};
+use crate::pod_facts::termination::{self, Eviction};
 use crate::shutdown;
 use crate::static_pods;
 use bytes::Bytes;
@@ -222,7 +222,7 @@ impl Manager {
         let mut register = self.kubelet.register.lock();
         let others = self.counting(&register, &uid);
         let others: Vec<&Pod> = others.iter().map(Arc::as_ref).collect();
-        let situation = Situation {
+        let situation = AdmitAttributes {
             node: &node,
             others: &others,
             apparmor: self.kubelet.apparmor,
@@ -233,7 +233,7 @@ impl Manager {
             Verdict::Preempts(victims) => self.preempt(&register, &victims),
             Verdict::Admitted => {}
         }
-        register.insert(uid, Slot::new(Arc::new(pod.clone())));
+        register.insert(uid, PodEntry::new(Arc::new(pod.clone())));
         Ok(())
     }
 
@@ -242,7 +242,7 @@ impl Manager {
     fn counting(&self, register: &Slots, but: &str) -> Vec<Arc<Pod>> {
         let there: HashSet<&String> = self.names.values().chain(&self.from_files).collect();
         let counts = register.iter().filter(|(uid, slot)| {
-            there.contains(uid) && *uid != but && !slot.inbox.is_evicted() && !ending::is_over(&slot.pod)
+            there.contains(uid) && *uid != but && !slot.inbox.is_evicted() && !termination::is_over(&slot.pod)
         });
         counts.map(|(_, slot)| slot.pod.clone()).collect()
     }
@@ -323,7 +323,7 @@ impl Manager {
             inbox.put(|mail| mail.pod = Some(pod));
             return;
         }
-        let slot = Slot::new(pod.clone());
+        let slot = PodEntry::new(pod.clone());
         let inbox = slot.inbox.clone();
         self.kubelet.register.lock().insert(uid.clone(), slot);
         if let Some(eviction) = Eviction::resumed(&pod, self.kubelet.config.eviction.resumed_grace()) {

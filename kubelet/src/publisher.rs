@@ -1,7 +1,7 @@
 //! Writes a pod's status, apart from the worker, so that a slow API server never slows a container.
 
-use crate::pod_facts::ending::{BY_KUBELET, DISRUPTION, RESTARTING};
 use crate::pod_facts::labels::is_static;
+use crate::pod_facts::termination::{BY_KUBELET, DISRUPTION, RESTARTING};
 use crate::static_pods;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use kube::api::{Patch, PatchParams, PostParams};

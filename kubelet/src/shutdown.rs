@@ -2,10 +2,10 @@
 //! by systemd-logind, which waits until they have ended, and by SIGPWR, which init systems send when the power fails.
 
 use crate::configuration::shutdown::ShutdownPeriod;
-use crate::kubelet::{Kubelet, Slot};
+use crate::kubelet::{Kubelet, PodEntry};
 use crate::logind::{Logind, LogindError};
 use crate::metrics::Metric;
-use crate::pod_facts::ending::{Eviction, is_over, own_grace};
+use crate::pod_facts::termination::{Eviction, is_over, own_grace};
 use coracle_api::error::chain;
 use coracle_client::events::reference;
 use k8s_openapi::api::core::v1::Pod;
@@ -109,7 +109,7 @@ async fn end_all(kubelet: &Kubelet, periods: &[ShutdownPeriod]) {
     kubelet.shutting_down.send_replace(true);
     kubelet.metrics.happened(Metric::ShutdownStart);
     note(kubelet, "Shutdown manager detected shutdown event");
-    let slots: Vec<Slot> =
+    let slots: Vec<PodEntry> =
         kubelet.register.lock().values().filter(|slot| !is_over(&slot.pod)).cloned().collect();
     for (time, group) in groups(periods, slots) {
         let uids: Vec<String> = group.iter().filter_map(|slot| slot.pod.metadata.uid.clone()).collect();
@@ -135,8 +135,8 @@ async fn ended(kubelet: &Kubelet, uids: &[String]) {
 
 /// The pods of each period that has any, in the order in which they end. A pod belongs to the highest priority that is not
 /// above its own, and to the lowest where its own is below all.
-fn groups(periods: &[ShutdownPeriod], slots: Vec<Slot>) -> Vec<(Duration, Vec<Slot>)> {
-    let mut groups: Vec<(Duration, Vec<Slot>)> =
+fn groups(periods: &[ShutdownPeriod], slots: Vec<PodEntry>) -> Vec<(Duration, Vec<PodEntry>)> {
+    let mut groups: Vec<(Duration, Vec<PodEntry>)> =
         periods.iter().map(|period| (period.time(), Vec::new())).collect();
     let of = |pod: &Pod| {
         let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or_default();
@@ -167,7 +167,7 @@ mod tests {
         let slot = |(name, priority): (&str, i32)| {
             let pod =
                 json!({ "metadata": { "name": name }, "spec": { "containers": [], "priority": priority } });
-            Slot::new(Arc::new(serde_json::from_value(pod).unwrap()))
+            PodEntry::new(Arc::new(serde_json::from_value(pod).unwrap()))
         };
         let all = [
             ("top", 2_000_000_000),

@@ -43,7 +43,7 @@ pub struct Endpoint {
 
 /// Where the rules are for.
 #[derive(Clone, Copy, Debug)]
-pub struct Here<'a> {
+pub struct NodeTopology<'a> {
     pub node: &'a str,
     /// The node's `topology.kubernetes.io/zone`; empty where it has none.
     pub zone: &'a str,
@@ -103,7 +103,7 @@ pub(crate) fn service_of(slice: &EndpointSlice) -> Option<ObjectKey> {
 pub(crate) fn ports_of(
     service: &Service,
     slices: &[&EndpointSlice],
-    here: Here<'_>,
+    here: NodeTopology<'_>,
     family: Family,
 ) -> Vec<ServicePort> {
     let Some(spec) = &service.spec else { return Vec::new() };
@@ -195,7 +195,7 @@ fn number(port: i32) -> u16 {
     u16::try_from(port).unwrap_or(0)
 }
 
-fn endpoints_of(port: &ApiPort, slices: &[&EndpointSlice], here: Here<'_>, family: Family) -> Vec<Endpoint> {
+fn endpoints_of(port: &ApiPort, slices: &[&EndpointSlice], here: NodeTopology<'_>, family: Family) -> Vec<Endpoint> {
     let (mut ready, mut leaving) = (Vec::new(), Vec::new());
     for slice in slices.iter().filter(|s| s.address_type == family.name()) {
         let matching = slice.ports.iter().flatten().filter(|p| {
@@ -240,7 +240,7 @@ enum Preference {
 }
 
 impl Preference {
-    fn includes(self, endpoint: &ApiEndpoint, here: Here<'_>) -> bool {
+    fn includes(self, endpoint: &ApiEndpoint, here: NodeTopology<'_>) -> bool {
         match self {
             Self::SameNode => is_hinted(nodes_of(endpoint), here.node) == Some(true),
             Self::SameZone => is_hinted(zones_of(endpoint), here.zone) == Some(true),
@@ -251,7 +251,7 @@ impl Preference {
 
 /// Hints count only where every ready endpoint has them and one names this place, as upstream: else the endpoints named
 /// for elsewhere would be overloaded, or nobody would answer here.
-fn preference<'a>(ready: impl Iterator<Item = &'a ApiEndpoint> + Clone, here: Here<'_>) -> Preference {
+fn preference<'a>(ready: impl Iterator<Item = &'a ApiEndpoint> + Clone, here: NodeTopology<'_>) -> Preference {
     let counts = |hinted: &mut dyn Iterator<Item = Option<bool>>| {
         let all: Option<Vec<bool>> = hinted.collect();
         all.is_some_and(|all| all.contains(&true))
@@ -307,12 +307,12 @@ mod tests {
         Arc::new(serde_json::from_value(value).expect("valid object"))
     }
 
-    const HERE: Here<'_> = Here { node: "n", zone: "z" };
+    const HERE: NodeTopology<'_> = NodeTopology { node: "n", zone: "z" };
 
     fn build(
         services: &[Arc<Service>],
         slices: &[Arc<EndpointSlice>],
-        here: Here<'_>,
+        here: NodeTopology<'_>,
         family: Family,
     ) -> Vec<ServicePort> {
         services.iter().flat_map(|service| ports_of(service, &counted(slices), here, family)).collect()

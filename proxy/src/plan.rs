@@ -5,7 +5,7 @@
 
 use crate::checks::{self, Check};
 use crate::family::Family;
-use crate::model::{self, Here, ServicePort};
+use crate::model::{self, NodeTopology, ServicePort};
 use coracle_client::ObjectKey;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -109,7 +109,7 @@ pub struct Planner {
 
 impl Planner {
     /// Whether everything was computed for this place; if not, everything is forgotten, and the caller shows all Services.
-    pub fn is_for(&mut self, here: Here<'_>) -> bool {
+    pub fn is_for(&mut self, here: NodeTopology<'_>) -> bool {
         let same = self.node == here.node && self.zone == here.zone;
         if !same {
             self.known.clear();
@@ -124,7 +124,7 @@ impl Planner {
             self.known.remove(&key);
             return;
         };
-        let (here, slices) = (Here { node: &self.node, zone: &self.zone }, model::counted(slices));
+        let (here, slices) = (NodeTopology { node: &self.node, zone: &self.zone }, model::counted(slices));
         let ports = Family::ALL.map(|family| Arc::new(model::ports_of(service, &slices, here, family)));
         let check = checks::wanted(service, &slices, here.node);
         self.known.insert(key, Known { ports, check });
@@ -161,7 +161,7 @@ mod tests {
         };
         let (a, b) = (service("a", "10.43.0.1"), service("b", "fd00::1"));
         let key = |name: &str| ObjectKey::new("d", name);
-        let (mut planner, here) = (Planner::default(), Here { node: "n", zone: "" });
+        let (mut planner, here) = (Planner::default(), NodeTopology { node: "n", zone: "" });
         assert!(!planner.is_for(here) && planner.is_for(here));
         planner.take(key("a"), Some(&a), &[]);
         planner.take(key("b"), Some(&b), &[]);
@@ -176,6 +176,6 @@ mod tests {
         let [none, _] = planner.plans();
         let gone: Vec<_> = changed(&v4, &none).map(|(_, was, is)| (was.is_some(), is.is_some())).collect();
         assert_eq!(gone, [(true, false)]);
-        assert!(!planner.is_for(Here { zone: "z", ..here }) && planner.plans()[1].is_empty());
+        assert!(!planner.is_for(NodeTopology { zone: "z", ..here }) && planner.plans()[1].is_empty());
     }
 }

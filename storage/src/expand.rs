@@ -5,7 +5,7 @@
 //! <https://kubernetes.io/docs/concepts/storage/persistent-volumes/#expanding-persistent-volumes-claims>
 
 use crate::{Clients, facts};
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use tokio_util::sync::CancellationToken;
 
@@ -50,9 +50,9 @@ impl Reconciler for Expand {
         ACCOUNT
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(claim) = self.claims.get_key(key).filter(|claim| wants_to_grow(claim)) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let volume = facts::volume_name(&claim).and_then(|name| self.volumes.get("", name));
         let ours = volume.is_some_and(|volume| {
@@ -62,6 +62,6 @@ impl Reconciler for Expand {
             let message = "waiting for an external controller to expand this PVC";
             self.recorder.normal(claim.as_ref(), "ExternalExpanding", message);
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }

@@ -1,7 +1,7 @@
 //! What the built-in provisioners share: a claim's volume is made, and goes with its data.
 
 use coracle_client::informer::deleting;
-use coracle_client::{Next, ReconcileError};
+use coracle_client::{Action, ReconcileError};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
@@ -41,7 +41,7 @@ pub async fn delete(client: &kube::Client, volume: &PersistentVolume) -> Result<
 }
 
 /// Lets a volume go that is being deleted.
-pub async fn drop_finalizer(client: &kube::Client, name: &str) -> Result<Next, ReconcileError> {
+pub async fn drop_finalizer(client: &kube::Client, name: &str) -> Result<Action, ReconcileError> {
     let api: Api<PersistentVolume> = Api::all(client.clone());
     if let Some(mut live) = api.get_opt(name).await?.filter(deleting) {
         let before = live.finalizers().len();
@@ -50,5 +50,5 @@ pub async fn drop_finalizer(client: &kube::Client, name: &str) -> Result<Next, R
             api.replace(name, &PostParams::default(), &live).await?;
         }
     }
-    Ok(Next::Done)
+    Ok(Action::AwaitChange)
 }

@@ -526,7 +526,9 @@ mod claims {
         let free = until_object("free again", &cluster.volumes, "used", phase("Available")).await;
         assert_eq!((free.spec.unwrap().claim_ref, free.status.unwrap().message), (None, None));
         // What is free is not scrubbed once more, whatever an informer shows for a moment.
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        // A claim that takes it is seen by whoever would do so.
+        cluster.world.create(&cluster.claims, claim("manual", "1Gi")).await;
+        until_object("bound", &cluster.claims, "data", is_bound).await;
         assert!(pods.get_opt("recycler-for-used").await.unwrap().is_none());
     }
 

@@ -73,10 +73,7 @@ pub fn server_name(host: &str) -> io::Result<ServerName<'static>> {
 /// # Errors
 /// [`ConnectError::Dial`] of the last address, and the time limit.
 pub async fn dial(to: impl ToSocketAddrs) -> Result<TcpStream, ConnectError> {
-    let dialled = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(to)).await;
-    let stream = dialled.map_err(|_| ConnectError::Timeout)?.map_err(ConnectError::Dial)?;
-    stream.set_nodelay(true).map_err(ConnectError::Dial)?;
-    Ok(stream)
+    in_time(dialled(to)).await
 }
 
 /// TLS over a connection.
@@ -88,9 +85,7 @@ pub async fn encrypt(
     name: ServerName<'static>,
     stream: TcpStream,
 ) -> Result<TlsStream<TcpStream>, ConnectError> {
-    let shaken =
-        tokio::time::timeout(CONNECT_TIMEOUT, TlsConnector::from(config).connect(name, stream)).await;
-    shaken.map_err(|_| ConnectError::Timeout)?.map_err(ConnectError::Tls)
+    in_time(encrypted(config, name, stream)).await
 }
 
 /// A connection, with TLS where `tls` says whom to believe and what the other side is called.
@@ -101,14 +96,33 @@ pub async fn connect(
     to: impl ToSocketAddrs,
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
 ) -> Result<Box<dyn Stream>, ConnectError> {
-    let connecting = async {
-        let stream = dial(to).await?;
+    in_time(async {
+        let stream = dialled(to).await?;
         Ok(match tls {
             None => Box::new(stream) as Box<dyn Stream>,
-            Some((config, name)) => Box::new(encrypt(config, name, stream).await?),
+            Some((config, name)) => Box::new(encrypted(config, name, stream).await?),
         })
-    };
-    tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or(Err(ConnectError::Timeout))
+    })
+    .await
+}
+
+/// The one time limit of all steps together.
+async fn in_time<T>(steps: impl Future<Output = Result<T, ConnectError>>) -> Result<T, ConnectError> {
+    tokio::time::timeout(CONNECT_TIMEOUT, steps).await.unwrap_or(Err(ConnectError::Timeout))
+}
+
+async fn dialled(to: impl ToSocketAddrs) -> Result<TcpStream, ConnectError> {
+    let stream = TcpStream::connect(to).await.map_err(ConnectError::Dial)?;
+    stream.set_nodelay(true).map_err(ConnectError::Dial)?;
+    Ok(stream)
+}
+
+async fn encrypted(
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+    stream: TcpStream,
+) -> Result<TlsStream<TcpStream>, ConnectError> {
+    TlsConnector::from(config).connect(name, stream).await.map_err(ConnectError::Tls)
 }
 
 /// Carries a connection's bytes, and ends the connection when it goes.

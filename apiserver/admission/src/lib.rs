@@ -45,7 +45,7 @@ pub use plugins::{Config, NEED_CONTROLLERS, NEEDS_NODE_LIFECYCLE, NEEDS_STORAGE_
 
 use coracle_access::authz::{Asking, Authorizer, Gate, devices, escalation, params};
 use coracle_api::{ApiError, Object, UserInfo};
-use coracle_component_base::metrics::{self, Histogram};
+use coracle_component_base::metrics::{Histogram, Metrics};
 use coracle_requests::Reader;
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
@@ -66,6 +66,7 @@ pub(crate) struct Request<'a> {
     pub dry_run: bool,
     pub read: &'a dyn Reader,
     pub authorizer: Option<&'a dyn Authorizer>,
+    pub metrics: &'a Metrics,
     warnings: &'a Mutex<Vec<String>>,
 }
 
@@ -146,6 +147,7 @@ pub struct Chain {
     validating: Vec<Box<dyn ValidatingStep>>,
     quota: Option<resource_quota::ResourceQuota>,
     gate: Option<Arc<Gate>>,
+    metrics: Arc<Metrics>,
 }
 
 impl Chain {
@@ -153,7 +155,7 @@ impl Chain {
         let plugins = config.plugins()?.into_iter().map(Timed::new).collect();
         let (mutating, validating) = config.steps(&read);
         let quota = config.quota().then(resource_quota::ResourceQuota::default);
-        Ok(Self { read, plugins, mutating, validating, quota, gate: None })
+        Ok(Self { read, plugins, mutating, validating, quota, gate: None, metrics: Arc::default() })
     }
 
     /// Refuses roles and bindings by which their writer would grant more than they have ([`escalation`]), policies that
@@ -161,6 +163,11 @@ impl Chain {
     /// whose requests are authorized needs this.
     pub fn guard_escalation(self, gate: Arc<Gate>) -> Self {
         Self { gate: Some(gate), ..self }
+    }
+
+    /// Counts in the figures of a server instead of in some of its own. Before the first request.
+    pub fn counted_in(self, metrics: Arc<Metrics>) -> Self {
+        Self { metrics, ..self }
     }
 
     fn check_escalation(
@@ -207,6 +214,7 @@ impl Chain {
             dry_run: attributes.dry_run,
             read: &*self.read,
             authorizer: asking.map(|asking| asking as &dyn Authorizer),
+            metrics: &self.metrics,
             warnings: attributes.warnings,
         }
     }
@@ -219,7 +227,7 @@ impl Chain {
     }
 
     fn write<'a>(&'a self, attributes: &'a Attributes<'_>, asking: Option<&'a Arc<Asking>>) -> Write<'a> {
-        Write { attributes, read: &self.read, asking }
+        Write { attributes, read: &self.read, metrics: &self.metrics, asking }
     }
 
     fn mutate_by_plugins(
@@ -235,7 +243,7 @@ impl Chain {
         if request.name.is_empty() {
             request.name = &begins;
         }
-        let mut timer = Timer::new(attributes.operation, "admit");
+        let mut timer = Timer::new(&self.metrics, attributes.operation, "admit");
         for Timed { plugin, admit, .. } in &self.plugins {
             if plugin.handles(attributes.operation) {
                 timer.plugin(&**plugin, admit, plugin.mutate(&request, object, old))?;
@@ -251,7 +259,7 @@ impl Chain {
         old: Option<&Object>,
         round: &mut Round,
     ) -> Result<(), ApiError> {
-        let mut timer = Timer::new(write.attributes.operation, "admit");
+        let mut timer = Timer::new(&self.metrics, write.attributes.operation, "admit");
         for step in &self.mutating {
             let outcome = step.mutate(write, object.as_deref_mut(), old, round).await;
             timer.done(step.name(), outcome)?;
@@ -306,7 +314,7 @@ impl Admission for Chain {
         }
         let request = self.request(attributes, asking.as_deref());
         write.settle(|| self.check_escalation(attributes, object, old, request.authorizer)).await?;
-        let mut timer = Timer::new(attributes.operation, "validate");
+        let mut timer = Timer::new(&self.metrics, attributes.operation, "validate");
         for Timed { plugin, validate, .. } in &self.plugins {
             if plugin.handles(attributes.operation) {
                 let outcome = write.settle(|| plugin.validate(&request, object, old)).await;
@@ -353,16 +361,17 @@ impl Timed {
 }
 
 /// Measures one plugin after the other.
-struct Timer {
+struct Timer<'a> {
+    metrics: &'a Metrics,
     at: usize,
     operation: &'static str,
     kind: &'static str,
     since: Instant,
 }
 
-impl Timer {
-    fn new(operation: Operation, kind: &'static str) -> Self {
-        Self { at: operation as usize, operation: operation.name(), kind, since: Instant::now() }
+impl<'a> Timer<'a> {
+    fn new(metrics: &'a Metrics, operation: Operation, kind: &'static str) -> Self {
+        Self { metrics, at: operation as usize, operation: operation.name(), kind, since: Instant::now() }
     }
 
     fn plugin(
@@ -377,7 +386,7 @@ impl Timer {
         }
         let now = Instant::now();
         let times = times[self.at]
-            .get_or_init(|| metrics::global().admission_plugin_times(name, self.operation, self.kind));
+            .get_or_init(|| self.metrics.admission_plugin_times(name, self.operation, self.kind));
         times.observe(now.duration_since(self.since));
         self.since = now;
         Ok(())
@@ -386,7 +395,7 @@ impl Timer {
     fn done(&mut self, plugin: &'static str, outcome: Result<(), ApiError>) -> Result<(), ApiError> {
         let now = Instant::now();
         let took = now.duration_since(self.since);
-        metrics::global().admission_plugin(plugin, self.operation, self.kind, outcome.is_err(), took);
+        self.metrics.admission_plugin(plugin, self.operation, self.kind, outcome.is_err(), took);
         self.since = now;
         outcome.inspect_err(|error| tracing::debug!(plugin, %error, "refused"))
     }

@@ -183,6 +183,7 @@ async fn no_place_is_given_twice() {
                 dry_run: i % 2 == 1,
                 read: &*world,
                 authorizer: None,
+                metrics: &coracle_component_base::metrics::Metrics::default(),
                 warnings: &warnings,
             };
             let object = json!({ "metadata": { "name": name, "namespace": "a" } });

@@ -252,6 +252,7 @@ mod tests {
             dry_run: false,
             read: &*world,
             authorizer: None,
+            metrics: &coracle_component_base::metrics::Metrics::default(),
             warnings: &parking_lot::Mutex::default(),
         };
         let pod = pod();

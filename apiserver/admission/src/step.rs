@@ -3,6 +3,7 @@
 use super::Attributes;
 use coracle_access::authz::Asking;
 use coracle_api::{ApiError, Object};
+use coracle_component_base::metrics::Metrics;
 use coracle_requests::Reader;
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 pub(crate) struct Write<'a> {
     pub attributes: &'a Attributes<'a>,
     pub read: &'a Arc<dyn Reader>,
+    pub metrics: &'a Metrics,
     /// For expressions that ask; absent in tests of the plugins.
     pub asking: Option<&'a Arc<Asking>>,
 }

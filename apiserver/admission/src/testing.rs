@@ -4,6 +4,7 @@ use super::Plugin;
 pub(crate) use super::Request;
 pub use coracle_access::authz::testing::World;
 use coracle_api::{ApiError, Object, UserInfo};
+use coracle_component_base::metrics::Metrics;
 pub use coracle_requests::admission::Operation;
 
 /// A write of `<resource>.<group>[/<subresource>]`; name and namespace come from the object.
@@ -14,12 +15,14 @@ pub struct Try<'a> {
     pub resource: &'static str,
     /// What the client would be warned of.
     pub warnings: parking_lot::Mutex<Vec<String>>,
+    pub metrics: Metrics,
 }
 
 impl<'a> Try<'a> {
     pub fn create(world: &'a World, resource: &'static str) -> Self {
         let user = UserInfo::authenticated("jane", &[]);
-        Self { world, user, operation: Operation::Create, resource, warnings: parking_lot::Mutex::default() }
+        let (operation, warnings) = (Operation::Create, parking_lot::Mutex::default());
+        Self { world, user, operation, resource, warnings, metrics: Metrics::default() }
     }
 
     pub fn with<T>(&self, object: &Object, run: impl FnOnce(&Request<'_>) -> T) -> T {
@@ -37,6 +40,7 @@ impl<'a> Try<'a> {
             dry_run: false,
             read: self.world,
             authorizer: None,
+            metrics: &self.metrics,
             warnings: &self.warnings,
         })
     }

@@ -2,7 +2,7 @@
 //! leaves the last good one in effect and is told by the log and by metrics
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/authentication/#using-authentication-configuration>).
 
-use crate::metrics::{self, Text};
+use crate::metrics::{Metrics, Text};
 use futures::future::BoxFuture;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use parking_lot::Mutex;
@@ -167,14 +167,14 @@ pub struct Reloads {
 }
 
 impl Reloads {
-    /// `prefix` is that of the metrics; `text` is the document in effect. They are on the metrics page from here on.
-    pub fn begin(prefix: &'static str, text: &str) -> Arc<Self> {
+    /// `prefix` is that of the metrics; `text` is the document in effect. They are on the page of `metrics` from here on.
+    pub fn begin(prefix: &'static str, text: &str, metrics: &Metrics) -> Arc<Self> {
         let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
         let server = digest(&format!("apiserver-{}", host.unwrap_or_default()));
         let counts = Mutex::new(Counts { hash: digest(text), ..Counts::default() });
         let reloads = Arc::new(Self { prefix, server, counts });
         let shown = Arc::downgrade(&reloads);
-        metrics::global().collect_as(prefix, move |text| {
+        metrics.collect_as(prefix, move |text| {
             if let Some(reloads) = shown.upgrade() {
                 reloads.render(text);
             }
@@ -294,7 +294,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.yaml");
         std::fs::write(&path, "good 1").unwrap();
-        let reloads = Reloads::begin("apiserver_test_config_controller", "good 1");
+        let reloads = Reloads::begin("apiserver_test_config_controller", "good 1", &Metrics::default());
         let (sender, mut seen) = mpsc::unbounded_channel();
         let apply: Box<Apply> = Box::new(move |text| {
             sender.send(text.clone()).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! See <https://kubernetes.io/docs/reference/using-api/health-checks/>.
 
-use crate::metrics;
+use crate::metrics::{Counter, Family, Gauge, Text};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,6 +71,40 @@ pub enum Outcome {
 #[derive(Clone, Default)]
 pub struct Health {
     checks: Arc<Mutex<BTreeMap<String, Check>>>,
+    metrics: Arc<HealthMetrics>,
+}
+
+/// What the answers of the checks were, under upstream's names.
+struct HealthMetrics {
+    last: Family<Gauge>,
+    answers: Family<Counter>,
+}
+
+impl Default for HealthMetrics {
+    fn default() -> Self {
+        Self {
+            last: Family::new(
+                "kubernetes_healthcheck",
+                "1 for checks that succeeded the last time they were asked, else 0.",
+                &["name", "type"],
+                Gauge::default,
+            ),
+            answers: Family::new(
+                "kubernetes_healthchecks_total",
+                "Answers of the health checks.",
+                &["name", "status", "type"],
+                Counter::default,
+            ),
+        }
+    }
+}
+
+impl HealthMetrics {
+    fn answered(&self, name: &str, probe: &str, ok: bool) {
+        self.last.with(&[name, probe], |gauge| gauge.set(ok.into()));
+        let status = if ok { "success" } else { "error" };
+        self.answers.with(&[name, status, probe], |counter| counter.add(1));
+    }
 }
 
 impl Health {
@@ -107,14 +141,14 @@ impl Health {
     /// What one check says now to `probe`; `None` if it never reported. Counts for the metrics of health.
     pub fn check(&self, probe: &str, name: &str) -> Option<Result<(), String>> {
         let state = self.state(name)?;
-        metrics::global().health_check(name, probe, state.is_ok());
+        self.metrics.answered(name, probe, state.is_ok());
         Some(state)
     }
 
     /// What all checks say now to `probe` (`livez`, `readyz` or `healthz`), in the order of their names after `ping`. Those
     /// that are `excluded` are not asked. Counts for the metrics of health.
     pub fn examine(&self, probe: &str, excluded: impl Fn(&str) -> bool) -> Vec<(String, Outcome)> {
-        metrics::global().health_check("ping", probe, true);
+        self.metrics.answered("ping", probe, true);
         let ping = if excluded("ping") { Outcome::Excluded } else { Outcome::Passed };
         let mut outcomes = vec![("ping".to_owned(), ping)];
         for (name, check) in self.checks.lock().iter() {
@@ -127,10 +161,18 @@ impl Health {
                 Some(_) => Outcome::Failed,
             };
             if outcome != Outcome::Excluded {
-                metrics::global().health_check(name, probe, outcome == Outcome::Passed);
+                self.metrics.answered(name, probe, outcome == Outcome::Passed);
             }
             outcomes.push((name.clone(), outcome));
         }
         outcomes
+    }
+
+    /// What the checks answered, in Prometheus' text format: the page of `/metrics/slis`.
+    pub fn render_metrics(&self) -> String {
+        let mut text = Text::default();
+        self.metrics.last.render(&mut text);
+        self.metrics.answers.render(&mut text);
+        text.finish()
     }
 }

@@ -2,7 +2,6 @@
 
 use super::{Attributes, Operation, RequestOptions, Scope, WriteOptions};
 use coracle_api::{ApiError, Object};
-use coracle_component_base::metrics;
 use std::time::Instant;
 
 /// Subresources whose body is admitted by itself, before what it makes of the object: that is the server's own doing.
@@ -67,7 +66,7 @@ impl Scope<'_> {
         let attributes = self.attributes(operation, &name, asked);
         let began = Instant::now();
         let outcome = self.registry.admission.mutate(&attributes, object, old).await;
-        count(operation, "admit", outcome, began)
+        self.count(operation, "admit", outcome, began)
     }
 
     pub(super) async fn validate_admission(
@@ -87,7 +86,7 @@ impl Scope<'_> {
         let attributes = self.attributes(operation, name, asked);
         let began = Instant::now();
         let outcome = self.registry.admission.validate(&attributes, object, old).await;
-        count(operation, "validate", outcome, began)
+        self.count(operation, "validate", outcome, began)
     }
 
     /// Admission of what is not stored: a review, a request for a token, the options of a stream. Returns what it has
@@ -106,14 +105,16 @@ impl Scope<'_> {
         self.validate_admission(operation, Some(&body), None, asked).await?;
         Ok(body)
     }
-}
 
-fn count(
-    operation: Operation,
-    kind: &str,
-    outcome: Result<(), ApiError>,
-    began: Instant,
-) -> Result<(), ApiError> {
-    metrics::global().admission_step(operation.name(), kind, outcome.is_err(), began.elapsed());
-    outcome
+    fn count(
+        &self,
+        operation: Operation,
+        kind: &str,
+        outcome: Result<(), ApiError>,
+        began: Instant,
+    ) -> Result<(), ApiError> {
+        let metrics = self.registry.cache.metrics();
+        metrics.admission_step(operation.name(), kind, outcome.is_err(), began.elapsed());
+        outcome
+    }
 }

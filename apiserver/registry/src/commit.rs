@@ -4,7 +4,6 @@ use super::{ATTEMPTS, Scope, VISIBLE_WITHIN, store_error};
 use bytes::Bytes;
 use coracle_api::encode::{to_storage_bytes, with_resource_version};
 use coracle_api::{ApiError, Object, Resource};
-use coracle_component_base::metrics;
 use coracle_resources::cache::CachedObject;
 use coracle_store::{Durability, Guard, Op, Revision, StoreError, Txn};
 use coracle_strategy::{TransactionOps, Write};
@@ -221,7 +220,7 @@ impl Scope<'_> {
         };
         let committed = self.registry.store.commit(Txn { guards, ops, durability }).await;
         let Resource { group, plural, .. } = &**self.resource;
-        metrics::global().store_request(operation, group, plural, begun.elapsed());
+        self.registry.cache.metrics().store_request(operation, group, plural, begun.elapsed());
         let revision = committed?;
         if !self.registry.cache.wait_for(revision, VISIBLE_WITHIN).await {
             tracing::warn!(revision = revision.0, "the watch cache lags behind the store");

@@ -235,7 +235,7 @@ impl Scope<'_> {
             Part::Internal => self.strategy.validate_changed(new, old, &env, &mut errors),
         }
         coracle_strategy::forgive_addresses(&mut errors, old);
-        coracle_strategy::forgive_contexts(&mut errors, old);
+        coracle_strategy::forgive_contexts(&mut errors, new, old);
         errors
     }
 

@@ -8,6 +8,7 @@ pub mod conversion;
 pub mod custom;
 pub mod definitions;
 
+use coracle_component_base::metrics::Metrics;
 use coracle_store::{Store, StoreError};
 use std::sync::Arc;
 
@@ -19,13 +20,14 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Loads the present state and follows the store until it closes.
+    /// Loads the present state and follows the store until it closes. What is served is counted in `metrics`, as what
+    /// serves it is.
     ///
     /// # Errors
     /// What the store says when it is read.
-    pub async fn load(store: Arc<dyn Store>) -> Result<Self, StoreError> {
+    pub async fn load(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Result<Self, StoreError> {
         let catalogue = Arc::new(catalogue::Catalogue::default());
-        let cache = cache::Cache::start(store, catalogue.clone()).await?;
+        let cache = cache::Cache::start(store, catalogue.clone(), metrics).await?;
         catalogue.read_from(&cache);
         Ok(Self { cache, catalogue })
     }

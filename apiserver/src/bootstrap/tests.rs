@@ -360,7 +360,7 @@ fn users_changes_stay_but_the_servers_address_follows() {
 async fn the_registry_takes_it_all_once() {
     use crate::{admission, registry::Registry, server, store::MemoryStore};
     let store = MemoryStore::new();
-    let resources = server::load_resources(store.clone()).await.unwrap();
+    let resources = server::load_resources(store.clone(), Arc::default()).await.unwrap();
     let cache = resources.cache;
     let authorizer = Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
     let admission = admission::Chain::new(

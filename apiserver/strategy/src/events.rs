@@ -3,7 +3,7 @@
 
 use super::value::*;
 use super::{
-    Column, CreateStrategy, Env, ResourceFacts, SelectableFields, TableConvertor, UpdateStrategy, human,
+    Column, CreateStrategy, Env, ResourceFacts, SelectableFields, TableConvertor, UpdateStrategy, duration,
     rules, table,
 };
 use crate::{Facts, FieldLabels};
@@ -199,7 +199,7 @@ impl Seen {
     fn of(event: &Object, now: Timestamp) -> Self {
         let time = |fields: &[&str]| {
             let found = fields.iter().map(|f| at(event, f)).find(|v| !v.is_null());
-            found.map(|value| human::age(value, now))
+            found.map(|value| duration::age(value, now))
         };
         let first = time(&["firstTimestamp", "deprecatedFirstTimestamp", "eventTime"]);
         let first = first.unwrap_or_else(|| "<unknown>".to_owned());

@@ -6,9 +6,9 @@
 //! [`Strategy::transaction_ops`], commit. Objects are already checked against the schema facts (types, required and
 //! unknown fields) and their metadata against the common rules when a strategy sees them.
 
+pub mod duration;
 pub mod expression;
 mod facts;
-pub mod human;
 mod plain;
 mod registry;
 pub mod reset_fields;

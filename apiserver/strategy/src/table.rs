@@ -1,6 +1,6 @@
 //! Columns and cells that many resources share.
 
-use super::human;
+use super::duration;
 use super::value::{at, entries_at, list_at, str_at};
 use super::{Column, Object};
 use jiff::Timestamp;
@@ -32,7 +32,7 @@ pub const fn wide(name: &'static str, description: &'static str) -> Column {
 
 /// The humanised age of an object.
 pub fn age(object: &Object, now: Timestamp) -> Value {
-    human::age(at(object, "metadata.creationTimestamp"), now).into()
+    duration::age(at(object, "metadata.creationTimestamp"), now).into()
 }
 
 pub fn cell_or_none(text: &str) -> Value {

@@ -26,7 +26,9 @@ pub async fn cluster() -> (Fixture, Arc<Pki>, tempfile::TempDir) {
     let cache = resources.cache.clone();
     let tokens = Arc::new(ServiceAccountTokens::new(pki.service_account_key()));
     let authorizer = Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
-    let admission = admission::Chain::new(cache.clone(), &admission::Config::default()).unwrap();
+    let admission = admission::Chain::new(cache.clone(), &admission::Config::default())
+        .unwrap()
+        .counted_in(cache.metrics().clone());
     let config = ServerConfig {
         authenticator: Some(Arc::new(Authenticator::new(&pki, tokens, cache.clone()).unwrap())),
         admission: Arc::new(admission.guard_escalation(authorizer.clone())),

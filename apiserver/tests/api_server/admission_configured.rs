@@ -26,7 +26,10 @@ async fn admitting(config: &admission::Config) -> Fixture {
     let (store, resources) = in_memory().await;
     let cache = resources.cache.clone();
     let gate = Gate::new(Chain::new(cache.clone(), server::rbac_generation(cache.clone())));
-    let chain = admission::Chain::new(cache.clone(), config).unwrap().guard_escalation(gate.clone());
+    let chain = admission::Chain::new(cache.clone(), config)
+        .unwrap()
+        .counted_in(cache.metrics().clone())
+        .guard_escalation(gate.clone());
     let parts = ServerConfig { admission: Arc::new(chain), ..governed_by(gate) };
     let fixture = Fixture::of(parts, EdgeOptions::default(), store, resources);
     namespace(&fixture, "default", json!({})).await;

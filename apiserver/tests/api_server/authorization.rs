@@ -4,7 +4,7 @@ use super::support::{Fixture, governed_by, in_memory};
 use super::webhooks_support::{Hook, Reaction, Shown, hook, serve};
 use coracle_api::UserInfo;
 use coracle_apiserver::admission;
-use coracle_apiserver::authz::config::{Plan, follow};
+use coracle_apiserver::authz::config::{Plan, follow, reloads};
 use coracle_apiserver::authz::{Gate, Locals};
 use coracle_apiserver::server::{self, EdgeOptions, ServerConfig};
 use http::Request;
@@ -80,12 +80,16 @@ impl Cluster {
         let (store, resources) = in_memory().await;
         let cache = resources.cache.clone();
         let locals = Locals::new(cache.clone(), server::rbac_generation(cache.clone()));
+        locals.show_in(cache.metrics());
         let plan = Plan::parse(&document(authorizers)).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
         let gate = Gate::new(plan.chain(&locals));
         let mut plugins = admission::Config::default();
         plugins.disabled.push("ServiceAccount".to_owned());
         plugins.enabled.push("OwnerReferencesPermissionEnforcement".to_owned());
-        let chain = admission::Chain::new(cache.clone(), &plugins).unwrap().guard_escalation(gate.clone());
+        let chain = admission::Chain::new(cache.clone(), &plugins)
+            .unwrap()
+            .counted_in(cache.metrics().clone())
+            .guard_escalation(gate.clone());
         let config = ServerConfig { admission: Arc::new(chain), ..governed_by(gate.clone()) };
         let admin = Fixture::of(config, EdgeOptions::default(), store, resources).bootstrapped(None).await;
         Self { admin, gate, locals }
@@ -379,7 +383,9 @@ async fn the_file_is_followed_and_a_broken_one_is_not() {
     std::fs::write(&path, &first).unwrap();
     let cluster = Cluster::new(&first[document("").len()..]).await;
     let stop = CancellationToken::new();
-    let following = follow(path.clone(), first, cluster.gate.clone(), cluster.locals.clone(), stop.clone());
+    let reloads = reloads(&first, cluster.admin.api.metrics());
+    let file = (path.clone(), first);
+    let following = follow(file, reloads, cluster.gate.clone(), cluster.locals.clone(), stop.clone());
     let task = tokio::spawn(following);
     let jane = cluster.user("jane");
     let code = async || jane.get(MAPS).await.status.as_u16();

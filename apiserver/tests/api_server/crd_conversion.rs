@@ -150,7 +150,7 @@ async fn a_refusal_is_passed_on_and_metadata_is_kept() {
 
 #[tokio::test]
 async fn a_webhook_that_hangs_holds_up_nobody_else_and_its_definition_can_go() {
-    let (fixture, _hook) = serve(|_| Reaction::Hang, "d.convert.io").await;
+    let (fixture, hook) = serve(|_| Reaction::Hang, "d.convert.io").await;
     let of = |version: &str| format!("/apis/d.convert.io/{version}/namespaces/default/hosts");
     fixture
         .post(&of("v1"), &host("d.convert.io", "v1", "one", json!({ "hostPort": "a:1" })))
@@ -162,7 +162,12 @@ async fn a_webhook_that_hangs_holds_up_nobody_else_and_its_definition_can_go() {
             tokio::spawn(async move { fixture.get(&uri).await.status })
         })
         .collect();
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    // Half of them are with the webhook, and nobody has an answer.
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while hook.seen().len() < 50 {
+        assert!(std::time::Instant::now() < deadline, "{} questions", hook.seen().len());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     assert!(waiting.iter().all(|task| !task.is_finished()));
     let begun = std::time::Instant::now();
     fixture.get(&format!("{}/one", of("v1"))).await.expect(200);
@@ -196,6 +201,8 @@ async fn a_webhook_that_calls_itself_comes_to_an_end() {
     fixture.get("/api/v1/namespaces").await.expect(200);
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     let asked = hook.seen().len();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    // Another one that asks for it waits as long, and the questions do not go on meanwhile.
+    let answer = fixture.get(&format!("{}/one?timeout=1s", of("v2"))).await;
+    assert!(answer.status.is_server_error(), "{}", answer.status);
     assert!(asked > 1 && hook.seen().len() <= 65, "{asked} questions, then {}", hook.seen().len());
 }

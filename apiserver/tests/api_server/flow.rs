@@ -58,7 +58,10 @@ async fn the_default_objects_come_by_themselves_and_come_back() {
     let mine = json!({ "metadata": { "annotations": { "apf.kubernetes.io/autoupdate-spec": "false" } },
         "spec": { "matchingPrecedence": 9902 } });
     fixture.patch(&path, "merge-patch", &mine).await.expect(200);
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    // What is changed after it is taken back, so whoever does that has seen this one too.
+    let later = format!("{SCHEMAS}/service-accounts");
+    fixture.patch(&later, "merge-patch", &change).await.expect(200);
+    until(&fixture, &later, |schema| schema["spec"]["matchingPrecedence"] == 9000).await;
     assert_eq!(fixture.get(&path).await.json()["spec"]["matchingPrecedence"], 9902);
     let fixed = fixture.patch(&format!("{SCHEMAS}/exempt"), "merge-patch", &change).await.expect(422);
     assert!(

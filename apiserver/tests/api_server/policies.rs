@@ -37,7 +37,10 @@ pub async fn with_options(options: EdgeOptions) -> Fixture {
     let (store, resources) = in_memory().await;
     let cache = resources.cache.clone();
     let authorizer = Gate::local(NoSecretsForTheWeak);
-    let chain = Chain::new(cache.clone(), &Config::default()).unwrap().guard_escalation(authorizer.clone());
+    let chain = Chain::new(cache.clone(), &Config::default())
+        .unwrap()
+        .counted_in(cache.metrics().clone())
+        .guard_escalation(authorizer.clone());
     let config = ServerConfig { admission: Arc::new(chain), ..governed_by(authorizer) };
     let fixture = Fixture::of(config, options, store, resources);
     let namespace = json!({ "metadata": { "name": "default", "labels": { "team": "blue" } } });

@@ -47,7 +47,7 @@ impl Authorizer for Everybody {
 /// An empty store, and what is read of it.
 pub async fn in_memory() -> (Arc<dyn Store>, Resources) {
     let store: Arc<dyn Store> = MemoryStore::new();
-    let resources = server::load_resources(store.clone()).await.unwrap();
+    let resources = server::load_resources(store.clone(), Arc::default()).await.unwrap();
     (store, resources)
 }
 
@@ -144,7 +144,7 @@ impl Fixture {
         store: Arc<dyn Store>,
         make: impl FnOnce(Arc<Cache>) -> Option<Arc<Authenticator>>,
     ) -> Self {
-        let resources = server::load_resources(store.clone()).await.unwrap();
+        let resources = server::load_resources(store.clone(), Arc::default()).await.unwrap();
         let authenticator = make(resources.cache.clone());
         let config = ServerConfig { authenticator, ..governed_by(Gate::local(Everybody)) };
         Self::of(config, EdgeOptions::default(), store, resources)

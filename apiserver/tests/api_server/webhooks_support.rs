@@ -250,7 +250,10 @@ pub async fn server_with(options: EdgeOptions) -> Fixture {
     let authorizer = Gate::local(Everybody);
     let mut plugins = Config::default();
     plugins.disabled.push("ServiceAccount".to_owned());
-    let chain = Chain::new(cache.clone(), &plugins).unwrap().guard_escalation(authorizer.clone());
+    let chain = Chain::new(cache.clone(), &plugins)
+        .unwrap()
+        .counted_in(cache.metrics().clone())
+        .guard_escalation(authorizer.clone());
     let config = ServerConfig { admission: Arc::new(chain), ..governed_by(authorizer) };
     let fixture = Fixture::of(config, options, store, resources);
     let fixture = fixture.as_user(Some(UserInfo::authenticated("jane", &["dev"])));

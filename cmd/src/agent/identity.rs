@@ -6,7 +6,7 @@ use super::discovery;
 use super::settings::Agent;
 use crate::address::NodeIps;
 use crate::authorities::names;
-use crate::certificates::{Certificate, Keeper, Role, load, request, store};
+use crate::certificates::{Certificate, CertificateManager, Role, load, request, store};
 use crate::servers::Servers;
 use crate::transport;
 use axum::http::Uri;
@@ -193,10 +193,10 @@ impl Identity {
         Ok(())
     }
 
-    fn keeper(&self) -> Keeper {
+    fn keeper(&self) -> CertificateManager {
         let (dir, servers, ca_pem) = (self.dir.clone(), self.servers.clone(), self.ca_pem());
         let kubelet = move || kubelet(&dir, &servers, ca_pem.clone());
-        Keeper {
+        CertificateManager {
             dir: self.dir.clone(),
             node_name: self.agent.node_name.clone(),
             node_ips: *self.node_ips.read(),

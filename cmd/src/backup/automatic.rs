@@ -12,7 +12,7 @@ use super::keeping::{made_at, name, superfluous};
 use super::key::Key;
 use crate::config::Config;
 use crate::scheduled::Plan;
-use coracle_apiserver::metrics::{self, Text};
+use coracle_apiserver::metrics::{Metrics, Text};
 use coracle_apiserver::store::SledStore;
 use coracle_client::Recorder;
 use jiff::Timestamp;
@@ -75,12 +75,21 @@ struct Work {
     plan: Plan,
 }
 
-/// Writes backups when they are due, for ever.
-pub async fn run(sled: Arc<SledStore>, config: Arc<Config>, plan: Plan, told: Told) {
+/// Writes backups when they are due, for ever, and counts them on the page of `metrics` from the call on.
+pub fn run(
+    sled: Arc<SledStore>,
+    config: Arc<Config>,
+    plan: Plan,
+    told: Told,
+    metrics: &Metrics,
+) -> impl Future<Output = ()> + use<> {
     let figures = Arc::<Figures>::default();
     let shown = figures.clone();
-    metrics::global().collect_as("backups", move |text| shown.render(text));
-    let work = Work { sled, config, plan };
+    metrics.collect_as("backups", move |text| shown.render(text));
+    repeat(Work { sled, config, plan }, told, figures)
+}
+
+async fn repeat(work: Work, told: Told, figures: Arc<Figures>) {
     let since = Timestamp::now();
     let mut last = work.newest();
     // What an earlier process has written may not be in the bucket yet.

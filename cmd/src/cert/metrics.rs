@@ -2,6 +2,7 @@
 
 use super::check::in_directory;
 use super::found::in_file;
+use coracle_apiserver::metrics::Metrics;
 use coracle_metrics::Text;
 use nix::sys::statvfs::statvfs;
 use std::collections::BTreeMap;
@@ -9,10 +10,10 @@ use std::path::Path;
 
 const EXPIRES: &str = "coracle_certificate_expiration_timestamp_seconds";
 
-/// Puts them on the page of metrics, in the place of an earlier server's of this process.
-pub fn show(data_dir: &Path, kubeconfig: &Path) {
+/// Puts them on the page of `metrics`.
+pub fn show(metrics: &Metrics, data_dir: &Path, kubeconfig: &Path) {
     let (data_dir, kubeconfig) = (data_dir.to_owned(), kubeconfig.to_owned());
-    coracle_apiserver::metrics::global().collect_as("machine", move |text| {
+    metrics.collect_as("machine", move |text| {
         certificates(&data_dir, &kubeconfig, text);
         disk(&data_dir, text);
     });

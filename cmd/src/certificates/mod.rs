@@ -151,7 +151,7 @@ fn host(name: &Name) -> Option<String> {
 pub type Kubelet = Box<dyn Fn() -> Result<kube::Client, String> + Send + Sync>;
 
 /// Keeps a node's certificates in a folder, by way of the certificates API.
-pub struct Keeper {
+pub struct CertificateManager {
     pub dir: PathBuf,
     pub node_name: String,
     pub node_ips: NodeIps,
@@ -164,7 +164,7 @@ pub struct Keeper {
     pub kubelet: Kubelet,
 }
 
-impl Keeper {
+impl CertificateManager {
     /// The stored certificate; a new one where there is none for this name and address, or it is over. Waits for the
     /// server as long as it takes.
     pub async fn certificate(&self, role: Role) -> Result<Certificate, String> {

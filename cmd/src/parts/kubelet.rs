@@ -3,7 +3,7 @@
 
 use super::args::KubeletPartArgs;
 use crate::address::{Choice, NodeIps, follow};
-use crate::certificates::{Certificate, Keeper, Role};
+use crate::certificates::{Certificate, CertificateManager, Role};
 use crate::code;
 use crate::kubelet::{KubeletSettings, Said};
 use crate::node::{self, BoxError};
@@ -118,8 +118,8 @@ impl Settings {
         }
     }
 
-    fn keeper(&self, client: kube::Client) -> Keeper {
-        Keeper {
+    fn keeper(&self, client: kube::Client) -> CertificateManager {
+        CertificateManager {
             dir: self.kubelet.data_dir.join("pki"),
             node_name: self.kubelet.node_name.clone(),
             node_ips: self.node_ips(),
@@ -176,7 +176,7 @@ struct Run {
     client: kube::Client,
     informers: Informers,
     client_ca_pem: String,
-    keeper: Keeper,
+    keeper: CertificateManager,
 }
 
 async fn run_until(settings: Arc<Settings>, stop: CancellationToken) -> Result<(), String> {

@@ -12,6 +12,7 @@ use crate::parts::leading::{identity, work_while_leading};
 use crate::parts::signing::SecretTokens;
 use crate::shown;
 use crate::supervise::Supervisor;
+use coracle_apiserver::metrics::Metrics;
 use coracle_apiserver::pki::{Pki, Signer};
 use coracle_client::beat::{self, Patience};
 use coracle_client::leader::{Candidate, Times};
@@ -84,8 +85,9 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     let candidate = config.backend.is_shared().then(identity);
     let addresses = control_plane.following.addresses.subscribe();
     let base = Base { clients, informers, candidate, addresses, policy_metrics: Arc::default() };
-    coracle_apiserver::metrics::global().collect_as("clients", coracle_client::metrics::render);
-    crate::cert::metrics::show(&config.data_dir, &config.kubeconfig);
+    let metrics = control_plane.api.metrics();
+    metrics.collect_as("clients", coracle_client::metrics::render);
+    crate::cert::metrics::show(metrics, &config.data_dir, &config.kubeconfig);
     let drivers = coracle_storage::csi::Drivers::default();
     api(supervisor, control_plane);
     cluster_ips(supervisor, base.clone());
@@ -96,7 +98,7 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
         node_address(supervisor, control_plane.following.clone(), choice);
     }
     if config.runs(Component::Scheduler) {
-        scheduler(supervisor, base.clone());
+        scheduler(supervisor, base.clone(), metrics);
     }
     if config.runs(Component::Controllers) {
         controllers(supervisor, base.clone(), control_plane, config);
@@ -180,18 +182,17 @@ fn node_address(supervisor: &mut Supervisor, following: Arc<Following>, choice: 
     });
 }
 
-fn scheduler(supervisor: &mut Supervisor, base: Base) {
+fn scheduler(supervisor: &mut Supervisor, base: Base, page: &Metrics) {
     let options = coracle_scheduler::Options {
         live: Some(base.clients.privileged("system:coracle:scheduler-config")),
         ..coracle_scheduler::Options::default()
     };
     let metrics = options.metrics.clone();
-    coracle_apiserver::metrics::global().collect_as("scheduler", move |text| {
+    page.collect_as("scheduler", move |text| {
         metrics.render(text);
     });
     let pods = crate::parts::scheduler::pods(base.informers.clone());
-    coracle_apiserver::metrics::global()
-        .serve_at(coracle_scheduler::metrics::resources::PATH, move |text| pods(text));
+    page.serve_at(coracle_scheduler::metrics::resources::PATH, move |text| pods(text));
     supervisor.spawn("scheduler", move |stop| {
         let (base, options) = (base.clone(), options.clone());
         async move {
@@ -206,7 +207,7 @@ fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlP
     let accounts = base.clients.clone();
     let metrics = Arc::<coracle_controllers::metrics::Metrics>::default();
     let shown = metrics.clone();
-    coracle_apiserver::metrics::global().collect_as("controllers", move |text| {
+    control_plane.api.metrics().collect_as("controllers", move |text| {
         shown.render(text);
     });
     let settings = coracle_controllers::Config {

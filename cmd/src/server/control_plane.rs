@@ -19,6 +19,7 @@ use coracle_apiserver::connect::{Guard, KubeletClient};
 use coracle_apiserver::encryption::reload;
 use coracle_apiserver::health::Health;
 use coracle_apiserver::kubeconfig;
+use coracle_apiserver::metrics::Metrics;
 use coracle_apiserver::pki::{Pki, PkiOptions};
 use coracle_apiserver::server::{self, ApiServer, EdgeOptions, ServerConfig};
 use coracle_apiserver::store::sled::{Incidents, Options as SledOptions};
@@ -59,7 +60,10 @@ pub fn service_address(config: &Config, n: u8) -> IpAddr {
 }
 
 /// The embedded one also as what it is.
-async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Arc<SledStore>>), StartError> {
+async fn open_store(
+    config: &Config,
+    metrics: &Metrics,
+) -> Result<(Arc<dyn Store>, Option<Arc<SledStore>>), StartError> {
     match &config.backend {
         Backend::Memory => return Ok((MemoryStore::new(), None)),
         Backend::Etcd(options) => {
@@ -75,7 +79,7 @@ async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Option<Arc<SledS
     let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, options));
     let store = opened.await.map_err(|e| StartError::new("open the store", e))?;
     let store = store.map_err(|e| StartError::new("open the store", e))?;
-    coracle_apiserver::store::metrics::collect(coracle_apiserver::metrics::global(), Arc::downgrade(&store));
+    coracle_apiserver::store::metrics::collect(metrics, Arc::downgrade(&store));
     Ok((store.clone(), Some(store)))
 }
 
@@ -96,15 +100,16 @@ impl ControlPlane {
     /// Returns when `/readyz` answers ok.
     pub async fn start(config: &Config, stop: CancellationToken) -> Result<Self, StartError> {
         let (listener, port) = listen(config).await?;
-        let (store, pki) = tokio::join!(open_store(config), open_pki(config));
+        let metrics = Arc::<Metrics>::default();
+        let (store, pki) = tokio::join!(open_store(config, &metrics), open_pki(config));
         let ((store, sled), pki) = (store?, pki?);
         let (encrypting, source) = config.encryption.open(&config.data_dir.join("pki"), store).await?;
         let store: Arc<dyn Store> = encrypting.clone();
         if config.backend.is_shared() {
             belongs::wait(&store, &pki, config.join.is_some()).await;
         }
-        let resources =
-            server::load_resources(store.clone()).await.map_err(|e| StartError::new("load the store", e))?;
+        let resources = server::load_resources(store.clone(), metrics.clone()).await;
+        let resources = resources.map_err(|e| StartError::new("load the store", e))?;
         let issuing = config.access.issuing(&found_at(config.node_ip, port));
         let tokens = Arc::new(ServiceAccountTokens::with(pki.service_account_key(), issuing));
         let edge = config.edge.options().await.map_err(|e| StartError::new("audit log and traces", &*e))?;
@@ -140,7 +145,7 @@ impl ControlPlane {
         tasks.extend(sled.and_then(|sled| door(sled, config_of, rotation, own_stop.clone())));
         tasks.extend(tellers);
         tasks.extend(followed);
-        tasks.push(reload::maintain(encrypting, source, api.health().clone(), own_stop.clone()));
+        tasks.push(reload::maintain(encrypting, source, (api.health().clone(), metrics), own_stop.clone()));
         tasks.push(renew(pki.clone(), url.clone(), config, stop.clone()));
         let clients = Clients::new(api.clone());
         if config.runs(Component::Kubelet) {
@@ -255,7 +260,7 @@ fn backups(sled: Arc<SledStore>, api: &ApiServer, config: &Arc<Config>) -> Optio
         recorder: Recorder::new(client, "kube-apiserver", &config.node_name),
         regarding: crate::node::regarding(&config.node_name),
     };
-    let run = backup::run(sled, config.clone(), plan, told);
+    let run = backup::run(sled, config.clone(), plan, told, api.metrics());
     Some(tokio::spawn(discard(api.stop().clone().run_until_cancelled_owned(run))))
 }
 
@@ -294,7 +299,7 @@ async fn authenticator(
     let made = made.map_err(|e| StartError::new("certificates", e))?;
     let webhook = config.access.token_webhook().await;
     let webhook = webhook.map_err(|e| StartError::new("token webhook", std::io::Error::other(e)))?;
-    Ok(Arc::new(made.with_webhook(webhook)))
+    Ok(Arc::new(made.with_webhook(webhook).counted_in(cache.metrics().clone())))
 }
 
 fn assemble(
@@ -316,14 +321,16 @@ fn assemble(
         .guarded(guard(pki.clone(), config));
     let cache = &resources.cache;
     let locals = Locals::new(cache.clone(), server::rbac_generation(cache.clone()));
+    locals.show_in(cache.metrics());
     let authorizer = config
         .authorization
-        .gate(&locals, &stop)
+        .gate(&locals, cache.metrics(), &stop)
         .map_err(|mistakes| StartError::new("authorization", std::io::Error::other(mistakes.join("; "))))?;
     let plugins =
         admission_for(config).map_err(|e| StartError::new("admission", std::io::Error::other(e)))?;
     let admission = admission::Chain::new(cache.clone(), &plugins);
-    let admission = admission.map_err(|e| StartError::new("admission", e))?;
+    let admission =
+        admission.map_err(|e| StartError::new("admission", e))?.counted_in(cache.metrics().clone());
     let parts = ServerConfig {
         authenticator: Some(authenticator),
         authorizer: authorizer.clone(),

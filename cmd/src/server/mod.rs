@@ -37,7 +37,7 @@ impl Node {
         let control_plane = ControlPlane::start(config, stop.clone()).await?;
         let mut supervisor = Supervisor::new(stop, control_plane.api.health().clone());
         let counts = supervisor.counts();
-        coracle_apiserver::metrics::global().collect_as("supervision", move |text| counts.render(text));
+        control_plane.api.metrics().collect_as("supervision", move |text| counts.render(text));
         components::spawn_all(&mut supervisor, &control_plane, config);
         tokio::spawn(code::hand_back(control_plane.api.stop().clone()));
         tokio::spawn(coracle_client::clock::watch(control_plane.api.stop().clone()));

@@ -15,7 +15,7 @@ use behavior::{Bounds, Memory};
 use coracle_api::LabelSelector;
 use coracle_api::condition::set_condition;
 use coracle_client::informer::{Delta, api_for};
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
 use jiff::Timestamp;
 use judge::{Judge, Opinion, Trouble};
 use k8s_openapi::api::autoscaling::v2::{
@@ -82,11 +82,11 @@ impl Reconciler for Autoscalers {
         "horizontalpodautoscaling"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(stored) = self.autoscalers.get_key(key) else {
             self.memory.lock().remove(key);
             self.claims.lock().forget(key);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let spec = &stored.spec;
         let mut pass = Pass {
@@ -107,7 +107,7 @@ impl Reconciler for Autoscalers {
             let api: Api<HorizontalPodAutoscaler> = api_for(&self.client, key);
             api.replace_status(&key.name, &PostParams::default(), &changed).await?;
         }
-        Ok(Next::After(PERIOD))
+        Ok(Action::RequeueAfter(PERIOD))
     }
 }
 

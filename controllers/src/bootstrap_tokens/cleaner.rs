@@ -5,7 +5,7 @@ use super::token::{end_of, is_token};
 use crate::clients::Clients;
 use crate::common::code_of;
 use coracle_client::informer::{api_for, deleting};
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
@@ -34,22 +34,22 @@ impl Reconciler for Cleaner {
         "token-cleaner-controller"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(secret) = self.tokens.get_key(key).filter(|s| is_token(s) && !deleting(s.as_ref())) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
-        let Some(end) = end_of(&secret) else { return Ok(Next::Done) };
+        let Some(end) = end_of(&secret) else { return Ok(Action::AwaitChange) };
         if let Ok(left) = Duration::try_from(end.duration_since(Timestamp::now()))
             && !left.is_zero()
         {
-            return Ok(Next::After(left));
+            return Ok(Action::RequeueAfter(left));
         }
         let same = Preconditions { uid: secret.uid(), resource_version: secret.resource_version() };
         let params = DeleteParams::default().preconditions(same);
         match api_for::<Secret>(&self.client, key).delete(&key.name, &params).await {
             // One that was changed meanwhile comes back here.
             Err(error) if !matches!(code_of(&error), 404 | 409) => Err(error.into()),
-            _ => Ok(Next::Done),
+            _ => Ok(Action::AwaitChange),
         }
     }
 }

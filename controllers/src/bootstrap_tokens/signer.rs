@@ -5,7 +5,7 @@ use super::token::signing;
 use super::{ONLY_TOKENS, jws};
 use crate::clients::Clients;
 use crate::common::code_of;
-use coracle_client::{Controller, Delta, Informer, Next, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Delta, Informer, ReconcileError, Reconciler};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
@@ -56,8 +56,8 @@ impl Reconciler for Signer {
         "bootstrap-signer-controller"
     }
 
-    async fn reconcile(&self, _: &ClusterInfo) -> Result<Next, ReconcileError> {
-        let Some(map) = self.maps.get(NAMESPACE, NAME) else { return Ok(Next::Done) };
+    async fn reconcile(&self, _: &ClusterInfo) -> Result<Action, ReconcileError> {
+        let Some(map) = self.maps.get(NAMESPACE, NAME) else { return Ok(Action::AwaitChange) };
         let now = Timestamp::now();
         let secrets = self.tokens.list();
         let tokens: Vec<(String, String)> = secrets.iter().filter_map(|s| signing(s, now)).collect();
@@ -73,7 +73,7 @@ impl Reconciler for Signer {
         let ends =
             secrets.iter().filter(|s| signing(s, now).is_some()).filter_map(|s| super::token::end_of(s));
         let next = ends.min().and_then(|end| Duration::try_from(end.duration_since(now)).ok());
-        Ok(next.map_or(Next::Done, |left| Next::After(left + Duration::from_secs(1))))
+        Ok(next.map_or(Action::AwaitChange, |left| Action::RequeueAfter(left + Duration::from_secs(1))))
     }
 }
 

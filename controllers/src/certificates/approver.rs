@@ -6,7 +6,7 @@ use super::request::Wanted;
 use super::{ACCOUNT, outdated};
 use crate::clients::Clients;
 use coracle_client::informer::deleting;
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
@@ -47,20 +47,20 @@ impl Reconciler for Approver {
         "certificatesigningrequest-approving"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(csr) = self.requests.get_key(key).filter(|c| !deleting(c.as_ref()) && !plan::is_decided(c))
         else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let spec = &csr.spec;
         // What cannot be read is nobody's client certificate; validation lets no such request in.
         let Ok(wanted) = Wanted::parse(&spec.request.0, spec.usages.as_deref().unwrap_or_default()) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let username = spec.username.as_deref().unwrap_or_default();
         if let Err(why) = self.of_that_node(&spec.signer_name, &wanted) {
             let next = not_yet(&csr);
-            if matches!(next, Next::Done) {
+            if matches!(next, Action::AwaitChange) {
                 tracing::warn!(
                     request = key.name,
                     requester = username,
@@ -80,17 +80,17 @@ impl Reconciler for Approver {
         if !tried.is_empty() {
             tracing::info!(request = key.name, ?tried, "subject access review was not approved");
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 
 /// The node's newest addresses may not have come here yet; after a while they will not come.
-fn not_yet(csr: &CertificateSigningRequest) -> Next {
+fn not_yet(csr: &CertificateSigningRequest) -> Action {
     let created = csr.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     if Timestamp::now().duration_since(created) < ADDRESSES_COME {
-        Next::After(LOOK_INTERVAL)
+        Action::RequeueAfter(LOOK_INTERVAL)
     } else {
-        Next::Done
+        Action::AwaitChange
     }
 }
 
@@ -136,7 +136,11 @@ impl Approver {
         Ok(answer.status.is_some_and(|s| s.allowed))
     }
 
-    async fn approve(&self, csr: &CertificateSigningRequest, message: &str) -> Result<Next, ReconcileError> {
+    async fn approve(
+        &self,
+        csr: &CertificateSigningRequest,
+        message: &str,
+    ) -> Result<Action, ReconcileError> {
         let mut approved = csr.clone();
         let condition = CertificateSigningRequestCondition {
             type_: "Approved".to_owned(),
@@ -151,7 +155,7 @@ impl Approver {
         let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
         match api.replace_subresource("approval", name, &PostParams::default(), &approved).await {
             Err(error) if !outdated(&error) => Err(error.into()),
-            _ => Ok(Next::Done),
+            _ => Ok(Action::AwaitChange),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::request::Wanted;
 use super::{ACCOUNT, CertificateSigner, outdated};
 use crate::clients::Clients;
 use coracle_client::informer::deleting;
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
@@ -34,19 +34,19 @@ impl Reconciler for Signer {
         "certificatesigningrequest-signing"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let waiting = |c: &Arc<CertificateSigningRequest>| !deleting(c.as_ref()) && plan::awaits_signature(c);
-        let Some(csr) = self.requests.get_key(key).filter(waiting) else { return Ok(Next::Done) };
+        let Some(csr) = self.requests.get_key(key).filter(waiting) else { return Ok(Action::AwaitChange) };
         let spec = &csr.spec;
         let usages = spec.usages.as_deref().unwrap_or_default();
         if !plan::is_ours(&spec.signer_name) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let wanted = Wanted::parse(&spec.request.0, usages);
         let mut done = CertificateSigningRequest::clone(&csr);
         let status = done.status.get_or_insert_default();
         match wanted.map_or_else(|why| Some(Err(why)), |wanted| plan::verdict(&spec.signer_name, &wanted)) {
-            None => return Ok(Next::Done),
+            None => return Ok(Action::AwaitChange),
             Some(Err(why)) => status.conditions.get_or_insert_default().push(failed(why)),
             Some(Ok(())) => {
                 let usages: Vec<&str> = usages.iter().map(String::as_str).collect();
@@ -59,7 +59,7 @@ impl Reconciler for Signer {
         let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
         match api.replace_subresource("status", &key.name, &PostParams::default(), &done).await {
             Err(error) if !outdated(&error) => Err(error.into()),
-            _ => Ok(Next::Done),
+            _ => Ok(Action::AwaitChange),
         }
     }
 }

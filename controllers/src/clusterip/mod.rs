@@ -8,7 +8,9 @@ mod plan;
 
 use crate::common::code_of;
 use coracle_client::informer::{Delta, uid_of};
-use coracle_client::{Context, Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use coracle_client::{
+    Action, Context, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
@@ -79,20 +81,20 @@ impl Reconciler for Repair {
         CONTROLLER
     }
 
-    async fn reconcile(&self, subject: &Subject) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, subject: &Subject) -> Result<Action, ReconcileError> {
         match subject {
             Subject::Service(key) => {
                 if let Some(service) = self.services.get_key(key) {
                     self.all_of(&service).await?;
                 }
-                Ok(Next::Done)
+                Ok(Action::AwaitChange)
             }
             Subject::Address(ip) => match self.addresses.get("", ip) {
                 Some(address) => {
                     self.holder_of(&address).await?;
                     self.judge(&address).await
                 }
-                None => self.holders(ip).await.map(|()| Next::Done),
+                None => self.holders(ip).await.map(|()| Action::AwaitChange),
             },
         }
     }
@@ -206,11 +208,11 @@ impl Repair {
     }
 
     /// An address may be nobody's.
-    async fn judge(&self, address: &IPAddress) -> Result<Next, ReconcileError> {
+    async fn judge(&self, address: &IPAddress) -> Result<Action, ReconcileError> {
         let ip = address.name_any();
         match plan::fate(address, self.known(&ip), Timestamp::now()) {
-            Fate::Stays => return Ok(Next::Done),
-            Fate::Waits(left) => return Ok(Next::After(left)),
+            Fate::Stays => return Ok(Action::AwaitChange),
+            Fate::Waits(left) => return Ok(Action::RequeueAfter(left)),
             Fate::Stray | Fate::Leaked | Fate::Wrong => {}
         }
         let live = match plan::parent(address) {
@@ -223,8 +225,8 @@ impl Repair {
         let fate = plan::fate(address, holds, Timestamp::now());
         let (namespace, name) = plan::parent(address).unwrap_or_default();
         let (reason, message) = match fate {
-            Fate::Stays => return Ok(Next::Done),
-            Fate::Waits(left) => return Ok(Next::After(left)),
+            Fate::Stays => return Ok(Action::AwaitChange),
+            Fate::Waits(left) => return Ok(Action::RequeueAfter(left)),
             Fate::Stray => {
                 let text = "appears to have been modified, not referencing a Service: cleaning up";
                 ("IPAddressNotAllocated", format!("IPAddress {ip} {text}"))
@@ -240,7 +242,7 @@ impl Repair {
         };
         self.recorder.warning(address, reason, message);
         self.delete(address).await?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     /// Deletes an address that is as it was seen.

@@ -4,7 +4,7 @@
 use crate::clients::Clients;
 use crate::common::code_of;
 use coracle_client::informer::deleting;
-use coracle_client::{Controller, Delta, Informer, Next, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Delta, Informer, ReconcileError, Reconciler};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::api::PostParams;
 use kube::core::Selector;
@@ -44,7 +44,7 @@ impl Reconciler for Aggregation {
         CONTROLLER
     }
 
-    async fn reconcile(&self, _: &All) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, _: &All) -> Result<Action, ReconcileError> {
         let mut roles = self.roles.list();
         roles.sort_by_key(|r| r.name_any());
         for role in roles.iter().filter(|r| !deleting(r.as_ref())) {
@@ -61,7 +61,7 @@ impl Reconciler for Aggregation {
                 _ => {}
             }
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::clients::Clients;
 use crate::common::ownership;
 use crate::metrics::Metrics;
 use coracle_client::informer::{Delta, api_for, deleting, uid_of};
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::Api;
@@ -58,14 +58,14 @@ impl Reconciler for CronJobs {
         CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(stored) = self.crons.get_key(key) else { return Ok(Next::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(stored) = self.crons.get_key(key) else { return Ok(Action::AwaitChange) };
         let children = self.jobs.controlled_by(&uid_of(stored.as_ref()));
         let stored = match history::is_behind(&stored, &children) {
             // The list as it is now, lest a Job be called unexpected that was listed a moment ago.
             true => match api_for::<CronJob>(&self.client, key).get_opt(&key.name).await? {
                 Some(live) if uid_of(&live) == uid_of(stored.as_ref()) => Arc::new(live),
-                _ => return Ok(Next::Done),
+                _ => return Ok(Action::AwaitChange),
             },
             false => stored,
         };
@@ -75,13 +75,13 @@ impl Reconciler for CronJobs {
         let stale = history::stale(spec, &children);
         let now = Timestamp::now();
         let outcome = if deleting(&cron) || spec.suspend.unwrap_or(false) {
-            Ok(Next::Done)
+            Ok(Action::AwaitChange)
         } else {
             match Clock::of(spec, now) {
                 Ok(clock) => self.start(&mut cron, &clock, now).await,
                 Err((reason, message)) => {
                     self.recorder.warning(&cron, reason, message);
-                    Ok(Next::Done)
+                    Ok(Action::AwaitChange)
                 }
             }
         };
@@ -93,7 +93,12 @@ impl Reconciler for CronJobs {
 
 impl CronJobs {
     /// Starts what is due, and says when to look again.
-    async fn start(&self, cron: &mut CronJob, clock: &Clock, now: Timestamp) -> Result<Next, ReconcileError> {
+    async fn start(
+        &self,
+        cron: &mut CronJob,
+        clock: &Clock,
+        now: Timestamp,
+    ) -> Result<Action, ReconcileError> {
         if let Some(due) = schedule::due(cron, clock, now) {
             if due.too_many_missed {
                 let message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
@@ -101,10 +106,10 @@ impl CronJobs {
             }
             Start { jobs: self, clock, now }.run(cron, due.at).await?;
         }
-        Ok(schedule::next_look(cron, clock, now).map_or(Next::Done, |next| {
+        Ok(schedule::next_look(cron, clock, now).map_or(Action::AwaitChange, |next| {
             let left = next.as_millisecond() - now.as_millisecond();
             let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
-            Next::After(left + MARGIN)
+            Action::RequeueAfter(left + MARGIN)
         }))
     }
 

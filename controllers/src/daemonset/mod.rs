@@ -12,7 +12,7 @@ use crate::common::pod_control::{PodControl, patch_owner};
 use crate::common::revisions::{self, Found, History, Subject};
 use crate::common::{narrow_selector, ownership, pods};
 use coracle_client::informer::{Delta, api_for, deleting};
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, DaemonSetSpec, DaemonSetStatus};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -125,29 +125,31 @@ impl Reconciler for DaemonSets {
         CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(set) = self.sets.get_key(key) else {
             self.pending.forget(key);
             self.failures.lock().retain(|(owner, _), _| owner != key);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         if !self.pending.seen(key, &self.pods) {
-            return Ok(Next::After(PATIENCE));
+            return Ok(Action::RequeueAfter(PATIENCE));
         }
         let (Some(spec), Some(selector)) = (set.spec.as_ref(), selector(&set)) else {
             let message = "This daemon set is selecting all pods. A non-empty selector is required.";
             self.control.recorder().warning(set.as_ref(), "SelectingAll", message);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         if deleting(set.as_ref()) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
-        let Some(history) = self.history(key, &set, spec, &selector).await? else { return Ok(Next::Done) };
+        let Some(history) = self.history(key, &set, spec, &selector).await? else {
+            return Ok(Action::AwaitChange);
+        };
         let hash = history.update.labels().get(pod::HASH).cloned().unwrap_or_default();
         let owned = self.control.claim(set.as_ref(), &self.pods, &selector, None).await?;
         if self.merge(key, &history, &owned, &hash).await? {
             // The pods' events bring this back.
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let now = Timestamp::now();
         let places = plan::places(spec, &self.nodes.list(), &owned);
@@ -166,7 +168,7 @@ impl Reconciler for DaemonSets {
             pods::until_available(pod, spec.min_ready_seconds.unwrap_or(0), now)
                 .filter(|left| !left.is_zero())
         });
-        Ok(ready.chain(again).min().map_or(Next::Done, Next::After))
+        Ok(ready.chain(again).min().map_or(Action::AwaitChange, Action::RequeueAfter))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::clients::Clients;
 use crate::common::pod_control::patch_owner;
 use crate::common::{narrow_selector, ownership};
 use coracle_client::informer::{api_for, deleting, uid_of};
-use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
@@ -82,19 +82,19 @@ impl Reconciler for Deployments {
         CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(deployment) = self.deployments.get_key(key) else { return Ok(Next::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(deployment) = self.deployments.get_key(key) else { return Ok(Action::AwaitChange) };
         let Some(selector) = selector(&deployment) else {
             let message = "This deployment is selecting all pods. A non-empty selector is required.";
             self.recorder.warning(deployment.as_ref(), "SelectingAll", message);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let sets = self.claim(key, &deployment, &selector).await?;
         let now = Timestamp::now();
         let mut pass = Pass::new(&self.client, &self.recorder, &deployment, sets, now);
         if deleting(deployment.as_ref()) {
             pass.write_counts().await?;
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         pass.note_pause();
         let outcome = self.step(&mut pass).await;
@@ -104,7 +104,7 @@ impl Reconciler for Deployments {
         }
         // A second late, so that the deadline is over for sure.
         let wait = status::until_deadline(&pass.deployment, &pass.status(), now);
-        Ok(wait.map_or(Next::Done, |wait| Next::After(wait + Duration::from_secs(1))))
+        Ok(wait.map_or(Action::AwaitChange, |wait| Action::RequeueAfter(wait + Duration::from_secs(1))))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::clients::Clients;
 use crate::common::{message_of, pods};
 use crate::discovery::Known;
 use coracle_client::informer::{Delta, Kind};
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, write};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder, write};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
@@ -116,9 +116,9 @@ impl Reconciler for Budgets {
         "disruption"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(budget) = self.budgets.get_key(key) else { return Ok(Next::Done) };
-        let Some(spec) = budget.spec.as_ref() else { return Ok(Next::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(budget) = self.budgets.get_key(key) else { return Ok(Action::AwaitChange) };
+        let Some(spec) = budget.spec.as_ref() else { return Ok(Action::AwaitChange) };
         let pods = self.selected(key, &budget);
         if pods.is_empty() {
             self.recorder.normal(budget.as_ref(), "NoPods", "No matching pods found");
@@ -132,7 +132,7 @@ impl Reconciler for Budgets {
                     let message = format!("Pod was expected by PDB {key} to be deleted but it wasn't");
                     self.recorder.warning(pod.as_ref(), "NotDeleted", message);
                 }
-                Ok(count.again.map_or(Next::Done, Next::After))
+                Ok(count.again.map_or(Action::AwaitChange, Action::RequeueAfter))
             }
             Err(error) => {
                 let why = match &error {
@@ -143,7 +143,11 @@ impl Reconciler for Budgets {
                 self.recorder.warning(budget.as_ref(), "CalculateExpectedPodCountFailed", message);
                 self.write(key, &budget, plan::failed(&budget, &why, now)).await?;
                 // What has no size now may get one without a word to us: a kind that is served a moment later.
-                if matches!(error, ReconcileError::Other(_)) { Ok(Next::After(UNKNOWN)) } else { Err(error) }
+                if matches!(error, ReconcileError::Other(_)) {
+                    Ok(Action::RequeueAfter(UNKNOWN))
+                } else {
+                    Err(error)
+                }
             }
         }
     }

@@ -4,7 +4,7 @@ use super::CONTROLLER;
 use crate::clients::Clients;
 use crate::common::{disruption, pods};
 use coracle_client::informer::deleting;
-use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
@@ -51,18 +51,18 @@ impl Reconciler for Stale {
         "stale-pod-disruption"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(pod) = self.pods.get_key(key) else { return Ok(Next::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(pod) = self.pods.get_key(key) else { return Ok(Action::AwaitChange) };
         match left(&pod, Timestamp::now()) {
-            None => Ok(Next::Done),
-            Some(left) if !left.is_zero() => Ok(Next::After(left)),
+            None => Ok(Action::AwaitChange),
+            Some(left) if !left.is_zero() => Ok(Action::RequeueAfter(left)),
             Some(_) => {
                 let (type_, now) = (disruption::TARGET, Timestamp::now());
                 let taken_back = json!({ "type": type_, "status": "False", "reason": null, "message": null,
                     "lastTransitionTime": now });
                 let status = json!({ "conditions": [taken_back] });
                 disruption::patch_status(&self.client, &pod, status).await?;
-                Ok(Next::Done)
+                Ok(Action::AwaitChange)
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::common::services::{self, Selectors};
 use crate::common::trigger::{self, Triggers};
 use crate::common::{code_of, message_of, namespace_terminating};
 use coracle_client::informer::{api_for, deleting};
-use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
@@ -64,7 +64,7 @@ impl Reconciler for EndpointsOf {
         CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let api: Api<Endpoints> = api_for(&self.client, key);
         let Some(service) = self.services.get_key(key) else {
             self.triggers.forget(key);
@@ -74,17 +74,17 @@ impl Reconciler for EndpointsOf {
                     _ => {}
                 }
             }
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let Some(selector) = services::selector(&service).filter(|_| !deleting(service.as_ref())) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let pods = self.pods.labelled(&key.namespace, |labels| services::selects(selector, labels));
         let old = self.endpoints.get_key(key);
         let mut new = plan::endpoints(&service, &pods, old.as_deref());
         let changed_at = self.triggers.since_last(key, &service, &pods);
         if old.as_deref() == Some(&new) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         trigger::stamp(&mut new.metadata, changed_at);
         let written = match old {
@@ -92,8 +92,8 @@ impl Reconciler for EndpointsOf {
             None => api.create(&PostParams::default(), &new).await,
         };
         match written {
-            Ok(_) => Ok(Next::Done),
-            Err(error) if namespace_terminating(&error) => Ok(Next::Done),
+            Ok(_) => Ok(Action::AwaitChange),
+            Err(error) if namespace_terminating(&error) => Ok(Action::AwaitChange),
             Err(error) => {
                 if code_of(&error) != 409 {
                     let (reason, what) = if new.metadata.uid.is_some() {

@@ -11,7 +11,7 @@ use crate::common::services::Family;
 use crate::common::trigger;
 use coracle_api::well_known;
 use coracle_client::informer::deleting;
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use kube::ResourceExt;
@@ -58,9 +58,9 @@ impl Reconciler for Mirror {
         CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         if !self.writer.pending.seen(key, &self.writer.slices) {
-            return Ok(Next::After(PATIENCE));
+            return Ok(Action::RequeueAfter(PATIENCE));
         }
         let custom = self.services.get_key(key).is_some_and(|service| {
             let spec = service.spec.as_ref();
@@ -76,7 +76,7 @@ impl Reconciler for Mirror {
             }
         }
         written?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::common::pods;
 use crate::common::services::{self, Family, HEADLESS, Selectors};
 use crate::common::trigger::{self, Triggers};
 use coracle_client::informer::deleting;
-use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
 use hints::Mode;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
@@ -101,19 +101,19 @@ impl Reconciler for Slices {
         CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(service) = self.services.get_key(key) else {
             // The garbage collector takes the slices with their owner.
             self.writer.pending.forget(key);
             self.triggers.forget(key);
             self.said.lock().retain(|(of, _), _| of != key);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let Some(selector) = services::selector(&service).filter(|_| !deleting(service.as_ref())) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         if !self.writer.pending.seen(key, &self.writer.slices) {
-            return Ok(Next::After(PATIENCE));
+            return Ok(Action::RequeueAfter(PATIENCE));
         }
         let pods = self.pods.labelled(&key.namespace, |labels| services::selects(selector, labels));
         let families = services::families(&service);
@@ -127,7 +127,7 @@ impl Reconciler for Slices {
         let stamp = |slice: &mut EndpointSlice| trigger::stamp(&mut slice.metadata, changed_at);
         let written = self.writer.write(key, wanted.collect(), &stamp).await;
         writer::report(&self.recorder, service.as_ref(), "Service", written)?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::clients::Clients;
 use crate::common::{code_of, message_of, ownership};
 use coracle_api::storage::ephemeral_claim;
 use coracle_client::informer::{Delta, api_for, deleting, uid_of};
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
@@ -72,15 +72,15 @@ impl Reconciler for Volumes {
         "ephemeral_volume"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(pod) = self.pods.get_key(key) else { return Ok(Next::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(pod) = self.pods.get_key(key) else { return Ok(Action::AwaitChange) };
         if deleting(pod.as_ref()) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         for claim in wanted(&pod) {
             self.ensure(key, &pod, &claim).await?;
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -4,7 +4,7 @@ use super::api;
 use super::graph::{FOREGROUND, Id, Node, ORPHAN, Shared, Work, lock};
 use super::monitors::Monitors;
 use crate::discovery::Served;
-use coracle_client::{Next, ReconcileError, Reconciler, Recorder, WorkQueue};
+use coracle_client::{Action, ReconcileError, Reconciler, Recorder, WorkQueue};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
@@ -39,7 +39,7 @@ impl Reconciler for Collector {
         "generic-garbage-collector"
     }
 
-    async fn reconcile(&self, work: &Work) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, work: &Work) -> Result<Action, ReconcileError> {
         match *work {
             Work::Collect(id) => self.collect(id).await,
             Work::Orphan(id) => self.orphan_dependents(id).await,
@@ -52,26 +52,30 @@ impl Collector {
         lock(&self.graph).node(id).cloned()
     }
 
-    async fn collect(&self, id: Id) -> Result<Next, ReconcileError> {
-        let Some(node) = self.node(id) else { return Ok(Next::Done) };
+    async fn collect(&self, id: Id) -> Result<Action, ReconcileError> {
+        let Some(node) = self.node(id) else { return Ok(Action::AwaitChange) };
         let settled = node.deleting || lock(&self.graph).owners_are_solid(&node);
         if settled && !node.foreground {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let api = api::api(&self.client, &node.resource, &node.namespace);
         let forsaken = lock(&self.graph).is_forsaken(id, &node);
         if forsaken && api::delete_unchanged(&api, &node.name, &node.version).await? {
             tracing::debug!(kind = %node.resource.resource.kind, namespace = %node.namespace, name = %node.name, "deleted, its owners are gone");
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let Some(meta) = api::live(&api, &node.name, |uid| Id::of(uid) == id).await? else {
             let work = lock(&self.graph).remove(id);
             work.into_iter().for_each(|w| self.queue.add(w));
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         if meta.deletion_timestamp.is_some() {
             let foreground = meta.finalizers.iter().flatten().any(|f| f == FOREGROUND);
-            return if foreground { self.finish_foreground(id, &node, &meta).await } else { Ok(Next::Done) };
+            return if foreground {
+                self.finish_foreground(id, &node, &meta).await
+            } else {
+                Ok(Action::AwaitChange)
+            };
         }
         self.judge(id, &node, &meta).await
     }
@@ -82,9 +86,9 @@ impl Collector {
         id: Id,
         node: &Node,
         meta: &ObjectMeta,
-    ) -> Result<Next, ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         if !self.monitors.synced() {
-            return Ok(Next::After(UNSYNCED));
+            return Ok(Action::RequeueAfter(UNSYNCED));
         }
         let blocking = lock(&self.graph).blocking(id);
         if blocking.is_empty() {
@@ -93,15 +97,15 @@ impl Collector {
         }
         let waiting = blocking.into_iter().filter(|(_, foreground)| !foreground);
         waiting.for_each(|(dependent, _)| self.queue.add(Work::Collect(dependent)));
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
-    async fn judge(&self, id: Id, node: &Node, meta: &ObjectMeta) -> Result<Next, ReconcileError> {
+    async fn judge(&self, id: Id, node: &Node, meta: &ObjectMeta) -> Result<Action, ReconcileError> {
         let owners = meta.owner_references.clone().unwrap_or_default();
         let (mut solid, mut dead, mut waiting) = (Vec::new(), 0, 0);
         for owner in owners {
             match self.standing(node, meta, &owner).await? {
-                None => return Ok(Next::Done),
+                None => return Ok(Action::AwaitChange),
                 Some(Standing::Solid) => solid.push(owner),
                 Some(Standing::Dangling) => dead += 1,
                 Some(Standing::Waiting) => waiting += 1,
@@ -112,10 +116,10 @@ impl Collector {
             if dead + waiting > 0 {
                 api::set_owners(&api, meta, &solid).await?;
             }
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         if dead + waiting == 0 {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let dependents = lock(&self.graph).dependents(id);
         let policy = if waiting > 0 && !dependents.is_empty() {
@@ -132,12 +136,12 @@ impl Collector {
         };
         tracing::info!(kind = %node.resource.resource.kind, namespace = %node.namespace, name = %node.name, ?policy, "deleting, its owners are gone");
         api::delete(&api, meta, policy).await?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     /// Deletes an object of which both an owner and a dependent wait for their dependents: it may be part of a circle, in
     /// which all would wait for ever. So its owners do not wait for it.
-    async fn unblock(&self, api: &Api<DynamicObject>, meta: &ObjectMeta) -> Result<Next, ReconcileError> {
+    async fn unblock(&self, api: &Api<DynamicObject>, meta: &ObjectMeta) -> Result<Action, ReconcileError> {
         let mut owners = meta.owner_references.clone().unwrap_or_default();
         owners.iter_mut().for_each(|o| o.block_owner_deletion = Some(false));
         api::set_owners(api, meta, &owners).await?;
@@ -146,7 +150,7 @@ impl Collector {
         if let Some(meta) = api::live(api, name, |found| found == uid).await? {
             api::delete(api, &meta, PropagationPolicy::Foreground).await?;
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     /// `None` when the reference cannot be followed: a namespaced owner of a cluster-scoped object.
@@ -206,14 +210,14 @@ impl Collector {
         self.recorder.event(regarding, "Warning", "OwnerRefInvalidNamespace", message);
     }
 
-    async fn orphan_dependents(&self, id: Id) -> Result<Next, ReconcileError> {
-        let Some(node) = self.node(id) else { return Ok(Next::Done) };
+    async fn orphan_dependents(&self, id: Id) -> Result<Action, ReconcileError> {
+        let Some(node) = self.node(id) else { return Ok(Action::AwaitChange) };
         if !self.monitors.synced() {
-            return Ok(Next::After(UNSYNCED));
+            return Ok(Action::RequeueAfter(UNSYNCED));
         }
         let api = api::api(&self.client, &node.resource, &node.namespace);
         let Some(meta) = api::live(&api, &node.name, |uid| Id::of(uid) == id).await? else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let uid = meta.uid.as_deref().unwrap_or_default();
         let dependents = lock(&self.graph).dependents(id);
@@ -222,7 +226,7 @@ impl Collector {
             api::release(&api, &dependent.name, uid).await?;
         }
         api::remove_finalizer(&api, &meta, ORPHAN).await?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// What one look at a Job did about its pods, in upstream's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum SyncAction {
     /// Nothing yet, or what ends the Job.
     Reconciling,
     /// There were as many as there should be.
@@ -17,7 +17,7 @@ pub enum Action {
     PodsDeleted,
 }
 
-impl Action {
+impl SyncAction {
     /// Of a Job that goes on. As upstream a suspended one is about deleting, and one whose pods wait for their back-off
     /// about creating.
     pub fn of(plan: &Plan, spec: &JobSpec) -> Self {
@@ -45,7 +45,7 @@ fn mode(spec: Option<&JobSpec>) -> &str {
 }
 
 /// A Job that is not over was looked at.
-pub fn looked_at(metrics: &Metrics, job: &Job, action: Action, ok: bool, duration: Duration) {
+pub fn looked_at(metrics: &Metrics, job: &Job, action: SyncAction, ok: bool, duration: Duration) {
     let result = if ok { "success" } else { "error" };
     let labels = [mode(job.spec.as_ref()), result, action.label()];
     metrics.add(Metric::JobSyncs, &labels, 1);

@@ -24,8 +24,8 @@ use crate::common::pod_control::PodControl;
 use crate::metrics::Metrics;
 use backoff::Record;
 use coracle_client::informer::{Delta, revision_of, uid_of};
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
-use counted::Action;
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler};
+use counted::SyncAction;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::Selector;
@@ -90,28 +90,28 @@ impl Reconciler for Jobs {
         CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(job) = self.jobs.get_key(key) else {
             self.forget(key);
             orphans::free(&self.control, &self.jobs, &self.pods, &key.namespace).await?;
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         if !is_ours(&job) {
             self.forget(key);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let began = Instant::now();
         let newest = self.written.lock().get(key).copied().unwrap_or(0);
         if revision_of(job.as_ref()) < newest || !self.pending.seen(key, &self.pods) {
             if !is_finished(&job) {
-                counted::looked_at(&self.metrics, &job, Action::Reconciling, true, began.elapsed());
+                counted::looked_at(&self.metrics, &job, SyncAction::Reconciling, true, began.elapsed());
             }
-            return Ok(Next::After(PATIENCE));
+            return Ok(Action::RequeueAfter(PATIENCE));
         }
         if is_finished(&job) {
             self.forget(key);
             orphans::free_of(&self.control, &job, &self.pods).await?;
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let (action, done) = self.look_at(key, &job).await;
         counted::looked_at(&self.metrics, &job, action, done.is_ok(), began.elapsed());
@@ -120,15 +120,15 @@ impl Reconciler for Jobs {
 }
 
 impl Jobs {
-    async fn look_at(&self, key: &ObjectKey, job: &Job) -> (Action, Result<Next, ReconcileError>) {
+    async fn look_at(&self, key: &ObjectKey, job: &Job) -> (SyncAction, Result<Action, ReconcileError>) {
         let claimed = match selector(job) {
             Some(selector) => self.control.claim(job, &self.pods, &selector, Some(TRACKING)).await,
-            None => return (Action::Reconciling, Ok(Next::Done)),
+            None => return (SyncAction::Reconciling, Ok(Action::AwaitChange)),
         };
         match claimed.map(|pods| View::new(job, pods)) {
             Ok(Some(view)) => pass::Pass::new(self, key, view).run().await,
-            Ok(None) => (Action::Reconciling, Ok(Next::Done)),
-            Err(error) => (Action::Reconciling, Err(error)),
+            Ok(None) => (SyncAction::Reconciling, Ok(Action::AwaitChange)),
+            Err(error) => (SyncAction::Reconciling, Err(error)),
         }
     }
 

@@ -1,14 +1,14 @@
 //! One reconcile of one Job: verdict, pods, status.
 
 use super::backoff::Record;
-use super::counted::{self, Action};
+use super::counted::{self, SyncAction};
 use super::plan::{self, Plan};
 use super::status::{self, Counting};
 use super::verdict::{self, Verdict};
 use super::view::{TRACKING, View, is_suspended};
 use super::{Jobs, template};
 use coracle_client::informer::{api_for, deleting, revision_of};
-use coracle_client::{Next, ObjectKey, ReconcileError};
+use coracle_client::{Action, ObjectKey, ReconcileError};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
@@ -29,7 +29,7 @@ pub struct Pass<'a> {
     /// To be written.
     status: JobStatus,
     again: Option<Duration>,
-    action: Action,
+    action: SyncAction,
 }
 
 impl<'a> Pass<'a> {
@@ -43,17 +43,17 @@ impl<'a> Pass<'a> {
             stored,
             status,
             again: None,
-            action: Action::Reconciling,
+            action: SyncAction::Reconciling,
         }
     }
 
     /// What was done about the pods, and what came of it.
-    pub async fn run(mut self) -> (Action, Result<Next, ReconcileError>) {
+    pub async fn run(mut self) -> (SyncAction, Result<Action, ReconcileError>) {
         let done = self.bring_forward().await;
         (self.action, done)
     }
 
-    async fn bring_forward(&mut self) -> Result<Next, ReconcileError> {
+    async fn bring_forward(&mut self) -> Result<Action, ReconcileError> {
         if self.status.start_time.is_none() && !is_suspended(self.view.spec) {
             self.status.start_time = Some(Time(self.now));
         }
@@ -78,9 +78,9 @@ impl<'a> Pass<'a> {
         self.jobs.records.lock().insert(self.key.clone(), record);
         worked?;
         Ok(if more {
-            Next::After(Duration::from_millis(1))
+            Action::RequeueAfter(Duration::from_millis(1))
         } else {
-            self.again.map_or(Next::Done, Next::After)
+            self.again.map_or(Action::AwaitChange, Action::RequeueAfter)
         })
     }
 
@@ -118,7 +118,7 @@ impl<'a> Pass<'a> {
     }
 
     async fn work(&mut self, plan: Plan) -> Result<usize, ReconcileError> {
-        self.action = Action::of(&plan, self.view.spec);
+        self.action = SyncAction::of(&plan, self.view.spec);
         self.wish(plan.again);
         let (job, control, pending) = (self.view.job, &self.jobs.control, &self.jobs.pending);
         let mut active = self.view.active.len();

@@ -6,7 +6,7 @@ use super::view::is_finished;
 use crate::clients::Clients;
 use crate::common::code_of;
 use coracle_client::informer::{api_for, deleting, uid_of};
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
@@ -48,19 +48,19 @@ impl Reconciler for Expiry {
         CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(job) = self.jobs.get_key(key) else { return Ok(Next::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(job) = self.jobs.get_key(key) else { return Ok(Action::AwaitChange) };
         match left(&job, Timestamp::now()) {
-            None => return Ok(Next::Done),
-            Some(left) if !left.is_zero() => return Ok(Next::After(left)),
+            None => return Ok(Action::AwaitChange),
+            Some(left) if !left.is_zero() => return Ok(Action::RequeueAfter(left)),
             Some(_) => {}
         }
         // Asked again: the time may have been prolonged a moment ago.
         let api: Api<Job> = api_for(&self.client, key);
-        let Some(live) = api.get_opt(&key.name).await? else { return Ok(Next::Done) };
+        let Some(live) = api.get_opt(&key.name).await? else { return Ok(Action::AwaitChange) };
         match left(&live, Timestamp::now()) {
-            None => return Ok(Next::Done),
-            Some(left) if !left.is_zero() => return Ok(Next::After(left)),
+            None => return Ok(Action::AwaitChange),
+            Some(left) if !left.is_zero() => return Ok(Action::RequeueAfter(left)),
             Some(_) => {}
         }
         let exactly = Preconditions {
@@ -70,7 +70,7 @@ impl Reconciler for Expiry {
         let params = DeleteParams::foreground().preconditions(exactly);
         match api.delete(&key.name, &params).await {
             Err(error) if code_of(&error) != 404 => Err(error.into()),
-            _ => Ok(Next::Done),
+            _ => Ok(Action::AwaitChange),
         }
     }
 }

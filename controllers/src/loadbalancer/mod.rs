@@ -12,7 +12,7 @@ mod plan;
 use crate::clients::Clients;
 use crate::common::{code_of, message_of};
 use coracle_client::write;
-use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::Patch;
@@ -108,7 +108,7 @@ impl Reconciler for Balancers {
         "service-lb-controller"
     }
 
-    async fn reconcile(&self, _all: &All) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, _all: &All) -> Result<Action, ReconcileError> {
         let services = self.services.list();
         let world = World { services, nodes: self.nodes.list(), slices: self.slices.list() };
         let shares = plan::shares(&world);
@@ -123,7 +123,7 @@ impl Reconciler for Balancers {
         }
         let known: Vec<String> = world.services.iter().map(|s| plan::identity(s)).collect();
         self.refusals.lock().retain(|uid, _| known.contains(uid));
-        failed.map_or(Ok(Next::Done), |error| Err(error.into()))
+        failed.map_or(Ok(Action::AwaitChange), |error| Err(error.into()))
     }
 }
 

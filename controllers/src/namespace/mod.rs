@@ -8,7 +8,7 @@ use crate::clients::Clients;
 use crate::common::{code_of, message_of};
 use crate::discovery::{self, Served};
 use coracle_client::informer::deleting;
-use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
@@ -75,14 +75,14 @@ impl Reconciler for Namespaces {
         CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let found = self.namespaces.get_key(key);
         let Some(namespace) = found.filter(|ns| deleting(ns.as_ref()) && has_finalizer(ns)) else {
             self.told.lock().remove(&key.name);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         if self.waits(&namespace) {
-            return Ok(Next::After(LOOK_INTERVAL));
+            return Ok(Action::RequeueAfter(LOOK_INTERVAL));
         }
         let findings = self.empty(&key.name).await;
         self.told.lock().insert(key.name.clone(), Instant::now());
@@ -90,12 +90,12 @@ impl Reconciler for Namespaces {
         let live = self.report(&api, &key.name, &findings).await?;
         if findings.is_empty() {
             self.finalize(&api, live).await?;
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         // Upstream looks again after half of the pods' grace period.
         let wait = u64::try_from(findings.grace_seconds / 2 + 1).unwrap_or(1);
         let pods_only = findings.grace_seconds > 0;
-        Ok(Next::After(if pods_only { Duration::from_secs(wait) } else { LOOK_INTERVAL }))
+        Ok(Action::RequeueAfter(if pods_only { Duration::from_secs(wait) } else { LOOK_INTERVAL }))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::clients::Clients;
 use crate::common::{disruption, pods};
 use coracle_client::informer::{deleting, uid_of};
 use coracle_client::{
-    Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
+    Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
@@ -63,18 +63,18 @@ impl Reconciler for Tainted {
         "taint-eviction-controller"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         if self.nodes.get_key(key).is_some_and(|node| !no_execute(&node).is_empty()) {
             let on_it = self.pods.iter().filter(|p| pods::node_name(p) == Some(&key.name));
             on_it.for_each(|pod| self.client_queue.add(ObjectKey::of(pod.as_ref())));
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let waiting: Vec<ObjectKey> = self.scheduled.lock().keys().cloned().collect();
         let there = |pod: &ObjectKey| {
             self.pods.get_key(pod).is_some_and(|pod| pods::node_name(&pod) == Some(&key.name))
         };
         waiting.into_iter().filter(there).for_each(|pod| self.client_queue.add(pod));
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -90,13 +90,13 @@ impl Reconciler for Eviction {
         "taint-eviction-controller"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(pod) = self.pods.get_key(key).filter(|p| !deleting(p.as_ref())) else {
             self.scheduled.lock().remove(key);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let node = pods::node_name(&pod).and_then(|name| self.nodes.get("", name));
-        let Some(node) = node else { return Ok(Next::Done) };
+        let Some(node) = node else { return Ok(Action::AwaitChange) };
         let now = Timestamp::now();
         let since =
             self.scheduled.lock().get(key).filter(|(uid, _)| *uid == uid_of(pod.as_ref())).map(|s| s.1);
@@ -106,12 +106,12 @@ impl Reconciler for Eviction {
                     let message = format!("Cancelling deletion of Pod {key}");
                     self.recorder.normal(pod.as_ref(), "TaintManagerEviction", message);
                 }
-                Ok(Next::Done)
+                Ok(Action::AwaitChange)
             }
             Some(left) if !left.is_zero() => {
                 let since = (uid_of(pod.as_ref()), since.unwrap_or(now));
                 self.scheduled.lock().insert(key.clone(), since);
-                Ok(Next::After(left))
+                Ok(Action::RequeueAfter(left))
             }
             Some(_) => self.evict(key, &pod).await,
         }
@@ -119,13 +119,13 @@ impl Reconciler for Eviction {
 }
 
 impl Eviction {
-    async fn evict(&self, key: &ObjectKey, pod: &Pod) -> Result<Next, ReconcileError> {
+    async fn evict(&self, key: &ObjectKey, pod: &Pod) -> Result<Action, ReconcileError> {
         self.scheduled.lock().remove(key);
         self.recorder.normal(pod, "TaintManagerEviction", format!("Marking for deletion Pod {key}"));
         let why = ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint");
         if disruption::mark(&self.client, pod, why.0, why.1).await? {
             disruption::delete(&self.client, pod, false).await?;
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }

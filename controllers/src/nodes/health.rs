@@ -6,7 +6,7 @@ use crate::clients::Clients;
 use crate::common::{code_of, disruption, pods};
 use crate::metrics::{Metric, Metrics};
 use coracle_client::informer::uid_of;
-use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
@@ -77,7 +77,7 @@ impl Reconciler for Health {
         "node-lifecycle-controller"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(node) = self.nodes.get_key(key) else {
             let gone = self.signs.lock().remove(&key.name);
             if let Some(sign) = gone {
@@ -88,7 +88,7 @@ impl Reconciler for Health {
                     format!("Removing Node {} from Controller", key.name),
                 );
             }
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let grace = if plan::condition(&node, "Ready").is_some() { GRACE } else { STARTUP_GRACE };
         let mut left = grace.saturating_sub(self.silence(&node));
@@ -110,8 +110,8 @@ impl Reconciler for Health {
             self.mark_pods(&key.name).await?;
         }
         Ok(match plan::down(&node) {
-            Some(_) => Next::After(LOOK_INTERVAL),
-            None => Next::After(left),
+            Some(_) => Action::RequeueAfter(LOOK_INTERVAL),
+            None => Action::RequeueAfter(left),
         })
     }
 }

@@ -3,7 +3,7 @@
 use super::ACCOUNT;
 use crate::clients::Clients;
 use coracle_client::{
-    Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
+    Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
 };
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
@@ -244,26 +244,26 @@ impl Reconciler for Ipam {
         "node-ipam-controller"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(node) = self.nodes.get_key(key) else {
             let next = self.with(|ranges| ranges.release(&key.name));
             next.into_iter().for_each(|node| self.queue.add(ObjectKey::new("", node)));
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let given = ranges(&node);
         if !given.is_empty() {
             self.with(|ranges| ranges.note(&key.name, &given));
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let Some(free) = self.with(|ranges| ranges.give(&key.name)) else {
             let message = format!("Node {} status is now: CIDRNotAvailable", key.name);
             self.recorder.normal(node.as_ref(), "CIDRNotAvailable", message);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let patch = json!({ "spec": { "podCIDR": free[0], "podCIDRs": free } });
         let api: Api<Node> = Api::all(self.client.clone());
         api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 

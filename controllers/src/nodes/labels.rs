@@ -3,7 +3,7 @@
 use super::ACCOUNT;
 use crate::clients::Clients;
 use coracle_api::well_known;
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -43,14 +43,14 @@ impl Reconciler for Labels {
         "node-labels-controller"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(node) = self.nodes.get_key(key) else { return Ok(Next::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(node) = self.nodes.get_key(key) else { return Ok(Action::AwaitChange) };
         let labels = missing(node.labels());
         if !labels.is_empty() {
             let patch = Patch::Merge(json!({ "metadata": { "uid": node.uid(), "labels": labels } }));
             let api: Api<Node> = Api::all(self.client.clone());
             api.patch(&key.name, &PatchParams::default(), &patch).await?;
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }

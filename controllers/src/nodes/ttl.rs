@@ -2,7 +2,7 @@
 //! The annotation `node.alpha.kubernetes.io/ttl`, in seconds, on every node.
 
 use crate::clients::Clients;
-use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, WorkQueue};
+use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler, WorkQueue};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -94,23 +94,23 @@ impl Reconciler for Ttl {
         CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let (step, changed) = {
             let size = self.size.lock();
             (size.step, size.changed)
         };
         let left = SETTLE_DEBOUNCE.saturating_sub(changed.elapsed());
         if !left.is_zero() {
-            return Ok(Next::After(left));
+            return Ok(Action::RequeueAfter(left));
         }
         let seconds = STEPS[step].2.to_string();
-        let Some(node) = self.nodes.get_key(key) else { return Ok(Next::Done) };
+        let Some(node) = self.nodes.get_key(key) else { return Ok(Action::AwaitChange) };
         if node.annotations().get(ANNOTATION) != Some(&seconds) {
             let patch = json!({ "metadata": { "annotations": { ANNOTATION: seconds } } });
             let api: Api<Node> = Api::all(self.client.clone());
             api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 

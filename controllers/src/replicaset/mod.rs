@@ -12,7 +12,7 @@ use crate::common::pending::{PATIENCE, Pending};
 use crate::common::pod_control::PodControl;
 use crate::common::pods;
 use coracle_client::informer::{Delta, api_for, deleting, uid_of};
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -57,13 +57,13 @@ impl<S: Replicated> Reconciler for Sets<S> {
         S::CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(set) = self.sets.get_key(key) else {
             self.pending.forget(key);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         if !self.pending.seen(key, &self.pods) {
-            return Ok(Next::After(PATIENCE));
+            return Ok(Action::RequeueAfter(PATIENCE));
         }
         let owned = match set.selector() {
             Some(selector) => self.control.claim(set.as_ref(), &self.pods, &selector, None).await?,
@@ -75,10 +75,8 @@ impl<S: Replicated> Reconciler for Sets<S> {
         self.write_status(key, &set, status).await?;
         match managed {
             Err(failure) => Err(ReconcileError::Other(failure.message)),
-            Ok(()) => {
-                Ok(status::next_available(&owned, set.min_ready_seconds(), now)
-                    .map_or(Next::Done, Next::After))
-            }
+            Ok(()) => Ok(status::next_available(&owned, set.min_ready_seconds(), now)
+                .map_or(Action::AwaitChange, Action::RequeueAfter)),
         }
     }
 }

@@ -9,7 +9,7 @@ mod monitors;
 
 use crate::clients::Clients;
 use coracle_api::quota::{self, Amounts};
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, WorkQueue};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, WorkQueue};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use rand::Rng;
 use serde_json::{Value, json};
@@ -67,10 +67,10 @@ impl Reconciler for Quotas {
         CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(quota) = self.quotas.get_key(key) else {
             self.settled(key);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let quota = serde_json::to_value(quota.as_ref()).map_err(|e| ReconcileError::Other(e.to_string()))?;
         let hard = quota::amounts(&quota["spec"]["hard"]);
@@ -81,7 +81,7 @@ impl Reconciler for Quotas {
             return Ok(resync());
         }
         if let Some(wait) = self.doubted(key, &quota, &used) {
-            return Ok(Next::After(wait));
+            return Ok(Action::RequeueAfter(wait));
         }
         let mut quota = quota;
         quota["status"] = status;
@@ -91,8 +91,8 @@ impl Reconciler for Quotas {
     }
 }
 
-fn resync() -> Next {
-    Next::After(RESYNC.mul_f64(rand::rng().random_range(0.8..1.2)))
+fn resync() -> Action {
+    Action::RequeueAfter(RESYNC.mul_f64(rand::rng().random_range(0.8..1.2)))
 }
 
 fn same(status: &Value, hard: &Amounts, used: &Amounts) -> bool {

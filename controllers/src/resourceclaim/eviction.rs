@@ -6,7 +6,7 @@ use crate::common::code_of;
 use coracle_api::toleration::Toleration;
 use coracle_client::informer::{deleting, uid_of};
 use coracle_client::{
-    Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, Reflector, Selection, Store,
+    Action, Informer, ObjectKey, ReconcileError, Reconciler, Recorder, Reflector, Selection, Store,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -94,13 +94,13 @@ impl Reconciler for Eviction {
         "device_taint_eviction"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(claim) = self.claims.get(&key.namespace, &key.name) else { return Ok(Next::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(claim) = self.claims.get(&key.namespace, &key.name) else { return Ok(Action::AwaitChange) };
         let now = Timestamp::now();
-        let Some(end) = self.tainted.end_of(&claim, now) else { return Ok(Next::Done) };
+        let Some(end) = self.tainted.end_of(&claim, now) else { return Ok(Action::AwaitChange) };
         if end > now {
             let left = Duration::try_from(end.duration_since(now)).unwrap_or_default();
-            return Ok(Next::After(left));
+            return Ok(Action::RequeueAfter(left));
         }
         for consumer in claim.consumers.iter().filter(|c| c.is_pod()) {
             let pod = self.pods.get(&key.namespace, &consumer.name);
@@ -109,7 +109,7 @@ impl Reconciler for Eviction {
                 self.evict(&key.namespace, &pod).await?;
             }
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::common::{code_of, message_of};
 use claims::{Claim, Claims, PATH};
 use coracle_client::informer::{Delta, uid_of};
 use coracle_client::{
-    Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
+    Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
 };
 use eviction::{Eviction, Tainted};
 use http::{Method, Request};
@@ -146,7 +146,7 @@ impl Reconciler for ResourceClaims {
         "resource_claim"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, ReconcileError> {
         match key {
             Key::Pod(key) => self.pod(key).await?,
             Key::Claim(key) => {
@@ -155,7 +155,7 @@ impl Reconciler for ResourceClaims {
                 }
             }
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 

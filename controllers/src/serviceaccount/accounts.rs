@@ -4,7 +4,7 @@ use super::namespace_of;
 use crate::clients::Clients;
 use crate::common::{code_of, namespace_terminating};
 use coracle_client::informer::deleting;
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
@@ -39,17 +39,17 @@ impl Reconciler for Accounts {
         CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let alive = self.namespaces.get_key(key).is_some_and(|ns| !deleting(ns.as_ref()));
         if !alive || self.accounts.get(&key.name, NAME).is_some() {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
         let account = ServiceAccount { metadata, ..ServiceAccount::default() };
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &key.name);
         match api.create(&PostParams::default(), &account).await {
-            Ok(_) => Ok(Next::Done),
-            Err(error) if code_of(&error) == 409 || namespace_terminating(&error) => Ok(Next::Done),
+            Ok(_) => Ok(Action::AwaitChange),
+            Err(error) if code_of(&error) == 409 || namespace_terminating(&error) => Ok(Action::AwaitChange),
             Err(error) => Err(error.into()),
         }
     }

@@ -8,7 +8,7 @@ use crate::clients::Clients;
 use crate::common::code_of;
 use coracle_api::well_known;
 use coracle_client::informer::{api_for, deleting, uid_of};
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, WorkQueue};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, WorkQueue};
 use jiff::civil::Date;
 use jiff::{Timestamp, ToSpan};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
@@ -69,12 +69,12 @@ impl Reconciler for Cleaner {
         "legacy-service-account-token-cleaner"
     }
 
-    async fn reconcile(&self, _: &All) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, _: &All) -> Result<Action, ReconcileError> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), "kube-system");
         let tracked = maps.get_opt(TRACKING).await?.and_then(|map| map.data?.get("since")?.parse().ok());
         let now = Timestamp::now();
         let Some(limit) = tracked.and_then(|since| limit(since, now)) else {
-            return Ok(Next::After(INTERVAL));
+            return Ok(Action::RequeueAfter(INTERVAL));
         };
         for secret in self.secrets.list() {
             let step = step(&secret, limit);
@@ -83,7 +83,7 @@ impl Reconciler for Cleaner {
             }
             self.take(&secret, step, now).await?;
         }
-        Ok(Next::After(INTERVAL))
+        Ok(Action::RequeueAfter(INTERVAL))
     }
 }
 

@@ -4,7 +4,7 @@ use super::{RootCa as Published, namespace_of};
 use crate::clients::Clients;
 use crate::common::{code_of, namespace_terminating};
 use coracle_client::informer::deleting;
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
@@ -50,14 +50,16 @@ impl Reconciler for RootCa {
         CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         if self.namespaces.get_key(key).is_none_or(|ns| deleting(ns.as_ref())) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.name);
         let data = BTreeMap::from([(FILE.to_owned(), self.pem.clone())]);
         let result = match self.maps.get(&key.name, NAME) {
-            Some(map) if map.data.as_ref() == Some(&data) && is_described(&map) => return Ok(Next::Done),
+            Some(map) if map.data.as_ref() == Some(&data) && is_described(&map) => {
+                return Ok(Action::AwaitChange);
+            }
             Some(map) => {
                 let mut changed = ConfigMap { data: Some(data), ..ConfigMap::clone(&map) };
                 if !is_described(&map) {
@@ -68,9 +70,9 @@ impl Reconciler for RootCa {
             None => api.create(&PostParams::default(), &new_map(data)).await,
         };
         match result {
-            Ok(_) => Ok(Next::Done),
+            Ok(_) => Ok(Action::AwaitChange),
             // Stored already, or changed since: the informer will say so, and this runs again.
-            Err(error) if code_of(&error) == 409 || namespace_terminating(&error) => Ok(Next::Done),
+            Err(error) if code_of(&error) == 409 || namespace_terminating(&error) => Ok(Action::AwaitChange),
             Err(error) => Err(error.into()),
         }
     }

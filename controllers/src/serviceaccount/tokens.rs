@@ -6,7 +6,7 @@ use crate::clients::Clients;
 use crate::common::code_of;
 use coracle_api::well_known;
 use coracle_client::informer::{api_for, deleting, uid_of};
-use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::api::{DeleteParams, PostParams, Preconditions};
@@ -108,11 +108,11 @@ impl Reconciler for Tokens {
         "legacy-service-account-token"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(secret) = self.secrets.get_key(key) else { return self.forget(key).await };
         self.gone.lock().remove(key);
         let Some(named) = Named::by(&secret).filter(|_| !deleting(secret.as_ref())) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let api: Api<Secret> = api_for(&self.client, key);
         match self.account(key, &named).await? {
@@ -121,7 +121,7 @@ impl Reconciler for Tokens {
                 let params = DeleteParams::default().preconditions(uid);
                 match api.delete(&key.name, &params).await {
                     Err(error) if code_of(&error) != 404 => Err(error.into()),
-                    _ => Ok(Next::Done),
+                    _ => Ok(Action::AwaitChange),
                 }
             }
             Some(account) => {
@@ -129,7 +129,7 @@ impl Reconciler for Tokens {
                 if &filled != secret.as_ref() {
                     api.replace(&key.name, &PostParams::default(), &filled).await?;
                 }
-                Ok(Next::Done)
+                Ok(Action::AwaitChange)
             }
         }
     }
@@ -151,8 +151,8 @@ impl Tokens {
     }
 
     /// Takes a Secret that is gone from the list of its account.
-    async fn forget(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(named) = self.gone.lock().get(key).cloned() else { return Ok(Next::Done) };
+    async fn forget(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(named) = self.gone.lock().get(key).cloned() else { return Ok(Action::AwaitChange) };
         let api = api_for::<ServiceAccount>(&self.client, key);
         if let Some(mut account) = api.get_opt(&named.name).await?.filter(|account| named.is(account)) {
             let all = account.secrets.take().unwrap_or_default();
@@ -164,7 +164,7 @@ impl Tokens {
             }
         }
         self.gone.lock().remove(key);
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     fn filled(&self, secret: &Secret, account: &ServiceAccount) -> Result<Secret, ReconcileError> {

@@ -5,7 +5,7 @@ mod plan;
 
 use crate::clients::Clients;
 use crate::common::code_of;
-use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, write};
+use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler, write};
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -58,7 +58,7 @@ impl Reconciler for Ranges {
         CONTROLLER
     }
 
-    async fn reconcile(&self, _: &All) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, _: &All) -> Result<Action, ReconcileError> {
         let all = self.ranges.list();
         let mut soonest: Option<Duration> = None;
         for range in &all {
@@ -68,7 +68,7 @@ impl Reconciler for Ranges {
             }
             self.take(&range.name_any(), next).await?;
         }
-        Ok(soonest.map_or(Next::Done, Next::After))
+        Ok(soonest.map_or(Action::AwaitChange, Action::RequeueAfter))
     }
 }
 

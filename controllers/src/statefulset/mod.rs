@@ -14,7 +14,7 @@ use crate::common::revisions::{self, Found, History, Subject};
 use crate::common::{code_of, message_of, narrow_selector, ownership, pods};
 use claims::Claims;
 use coracle_client::informer::{Delta, api_for, deleting, uid_of};
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetSpec, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodTemplateSpec};
@@ -78,16 +78,20 @@ impl Reconciler for StatefulSets {
         CONTROLLER
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(set) = self.sets.get_key(key) else {
             self.pending.forget(key);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         if !self.pending.seen(key, &self.pods) {
-            return Ok(Next::After(PATIENCE));
+            return Ok(Action::RequeueAfter(PATIENCE));
         }
-        let (Some(spec), Some(selector)) = (set.spec.as_ref(), selector(&set)) else { return Ok(Next::Done) };
-        let Some(history) = self.history(key, &set, spec, &selector).await? else { return Ok(Next::Done) };
+        let (Some(spec), Some(selector)) = (set.spec.as_ref(), selector(&set)) else {
+            return Ok(Action::AwaitChange);
+        };
+        let Some(history) = self.history(key, &set, spec, &selector).await? else {
+            return Ok(Action::AwaitChange);
+        };
         let owned = self.claim(&set, &selector).await?;
         let now = Timestamp::now();
         let places = Places::of(&set, spec, &owned, now);
@@ -107,7 +111,7 @@ impl Reconciler for StatefulSets {
             pods::until_available(pod, spec.min_ready_seconds.unwrap_or(0), now)
                 .filter(|left| !left.is_zero())
         });
-        Ok(waits.min().map_or(Next::Done, Next::After))
+        Ok(waits.min().map_or(Action::AwaitChange, Action::RequeueAfter))
     }
 }
 

@@ -47,7 +47,7 @@ impl World {
         let _ = tracing_subscriber::fmt().with_max_level(level).with_test_writer().try_init();
         let stop = CancellationToken::new();
         let store: Arc<dyn Store> = MemoryStore::new();
-        let resources = server::load_resources(store.clone()).await.unwrap();
+        let resources = server::load_resources(store.clone(), Arc::default()).await.unwrap();
         let cache = &resources.cache;
         let config = ServerConfig {
             authenticator: None,

@@ -81,7 +81,7 @@ pub fn zone() -> Zone<Fake> {
 }
 
 /// Records as text, or the kind of the negative answer.
-fn ask(name: &str, asked: Asked) -> Vec<String> {
+fn ask(name: &str, asked: QueryType) -> Vec<String> {
     match zone().answer(name, asked) {
         Answer::Found { records, extra } => {
             records.into_iter().chain(extra).map(|r| format!("{} {:?}", r.name, r.data)).collect()
@@ -93,77 +93,80 @@ fn ask(name: &str, asked: Asked) -> Vec<String> {
 #[test]
 fn a_service_has_its_cluster_address() {
     assert_eq!(
-        ask("web.default.svc.cluster.local", Asked::A),
+        ask("web.default.svc.cluster.local", QueryType::A),
         ["web.default.svc.cluster.local Address(10.43.0.9)"]
     );
-    assert_eq!(ask("web.default.svc.cluster.local", Asked::Aaaa), ["NoData"]);
-    assert_eq!(ask("wep.default.svc.cluster.local", Asked::A), ["NoName"]);
-    assert_eq!(ask("a.web.default.svc.cluster.local", Asked::A), ["NoName"]);
+    assert_eq!(ask("web.default.svc.cluster.local", QueryType::Aaaa), ["NoData"]);
+    assert_eq!(ask("wep.default.svc.cluster.local", QueryType::A), ["NoName"]);
+    assert_eq!(ask("a.web.default.svc.cluster.local", QueryType::A), ["NoName"]);
 }
 
 #[test]
 fn a_headless_service_has_the_addresses_of_its_ready_endpoints() {
-    let all = ask("db.default.svc.cluster.local", Asked::A);
+    let all = ask("db.default.svc.cluster.local", QueryType::A);
     assert_eq!(all.len(), 2, "{all:?}");
     assert_eq!(
-        ask("db-0.db.default.svc.cluster.local", Asked::A),
+        ask("db-0.db.default.svc.cluster.local", QueryType::A),
         ["db-0.db.default.svc.cluster.local Address(10.42.0.2)"]
     );
-    assert_eq!(ask("10-42-0-3.db.default.svc.cluster.local", Asked::A).len(), 1);
-    assert_eq!(ask("10-42-0-4.db.default.svc.cluster.local", Asked::A), ["NoName"]);
-    assert_eq!(ask("idle.default.svc.cluster.local", Asked::A), ["NoName"]);
+    assert_eq!(ask("10-42-0-3.db.default.svc.cluster.local", QueryType::A).len(), 1);
+    assert_eq!(ask("10-42-0-4.db.default.svc.cluster.local", QueryType::A), ["NoName"]);
+    assert_eq!(ask("idle.default.svc.cluster.local", QueryType::A), ["NoName"]);
 }
 
 #[test]
 fn ports_have_srv_records() {
     assert_eq!(
-        ask("_http._tcp.web.default.svc.cluster.local", Asked::Srv),
+        ask("_http._tcp.web.default.svc.cluster.local", QueryType::Srv),
         [
             "_http._tcp.web.default.svc.cluster.local Srv { port: 80, target: \"web.default.svc.cluster.local\" }",
             "web.default.svc.cluster.local Address(10.43.0.9)"
         ]
     );
-    assert_eq!(ask("_sql._tcp.db.default.svc.cluster.local", Asked::Srv).len(), 4);
-    assert_eq!(ask("_http._udp.web.default.svc.cluster.local", Asked::Srv), ["NoName"]);
+    assert_eq!(ask("_sql._tcp.db.default.svc.cluster.local", QueryType::Srv).len(), 4);
+    assert_eq!(ask("_http._udp.web.default.svc.cluster.local", QueryType::Srv), ["NoName"]);
 }
 
 #[test]
 fn external_names_are_aliases_and_others_are_forwarded() {
     assert_eq!(
-        ask("out.default.svc.cluster.local", Asked::A),
+        ask("out.default.svc.cluster.local", QueryType::A),
         ["out.default.svc.cluster.local Cname(\"example.org\")"]
     );
-    assert_eq!(ask("example.org", Asked::A), ["NotOurs"]);
-    assert_eq!(ask("notcluster.local", Asked::A), ["NotOurs"]);
+    assert_eq!(ask("example.org", QueryType::A), ["NotOurs"]);
+    assert_eq!(ask("notcluster.local", QueryType::A), ["NotOurs"]);
 }
 
 #[test]
 fn pods_have_the_address_in_their_name() {
     assert_eq!(
-        ask("10-42-0-7.default.pod.cluster.local", Asked::A),
+        ask("10-42-0-7.default.pod.cluster.local", QueryType::A),
         ["10-42-0-7.default.pod.cluster.local Address(10.42.0.7)"]
     );
-    assert_eq!(ask("10-42-0-7.nowhere.pod.cluster.local", Asked::A), ["NoName"]);
-    assert_eq!(ask("ten.default.pod.cluster.local", Asked::A), ["NoName"]);
+    assert_eq!(ask("10-42-0-7.nowhere.pod.cluster.local", QueryType::A), ["NoName"]);
+    assert_eq!(ask("ten.default.pod.cluster.local", QueryType::A), ["NoName"]);
 }
 
 #[test]
 fn addresses_point_back() {
     assert_eq!(
-        ask("9.0.43.10.in-addr.arpa", Asked::Ptr),
+        ask("9.0.43.10.in-addr.arpa", QueryType::Ptr),
         ["9.0.43.10.in-addr.arpa Ptr(\"web.default.svc.cluster.local\")"]
     );
     assert_eq!(
-        ask("2.0.42.10.in-addr.arpa", Asked::Ptr),
+        ask("2.0.42.10.in-addr.arpa", QueryType::Ptr),
         ["2.0.42.10.in-addr.arpa Ptr(\"db-0.db.default.svc.cluster.local\")"]
     );
-    assert_eq!(ask("8.8.8.8.in-addr.arpa", Asked::Ptr), ["NotOurs"]);
+    assert_eq!(ask("8.8.8.8.in-addr.arpa", QueryType::Ptr), ["NotOurs"]);
 }
 
 #[test]
 fn the_zone_itself_answers() {
-    assert_eq!(ask("cluster.local", Asked::Soa), ["cluster.local Soa"]);
-    assert_eq!(ask("dns-version.cluster.local", Asked::Txt), ["dns-version.cluster.local Txt(\"1.1.0\")"]);
-    assert_eq!(ask("default.svc.cluster.local", Asked::A), ["NoData"]);
-    assert_eq!(ask("gone.svc.cluster.local", Asked::A), ["NoName"]);
+    assert_eq!(ask("cluster.local", QueryType::Soa), ["cluster.local Soa"]);
+    assert_eq!(
+        ask("dns-version.cluster.local", QueryType::Txt),
+        ["dns-version.cluster.local Txt(\"1.1.0\")"]
+    );
+    assert_eq!(ask("default.svc.cluster.local", QueryType::A), ["NoData"]);
+    assert_eq!(ask("gone.svc.cluster.local", QueryType::A), ["NoName"]);
 }

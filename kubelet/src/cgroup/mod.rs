@@ -154,7 +154,7 @@ impl PodCgroups {
         let there: HashSet<&str> = pods.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
         self.known.lock().retain(|uid, _| there.contains(uid.as_str()));
         let Some(names) = self.names.get().copied() else { return Ok(()) };
-        let running = pods.iter().map(Arc::as_ref).filter(|pod| !crate::pod_facts::ending::is_over(pod));
+        let running = pods.iter().map(Arc::as_ref).filter(|pod| !crate::pod_facts::termination::is_over(pod));
         let limits = limits::of_class(QosClass::Burstable, running, &self.policy.kernel);
         self.set_at(names, &names.tier(QosClass::Burstable), &limits).await
     }

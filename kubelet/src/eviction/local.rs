@@ -4,10 +4,10 @@
 use super::rank::Candidate;
 use super::usage;
 use crate::configuration::eviction::HARD_GRACE;
-use crate::kubelet::{Kubelet, Slot};
+use crate::kubelet::{Kubelet, PodEntry};
 use crate::pod_facts::critical::is_critical;
-use crate::pod_facts::ending::{Eviction, is_over};
 use crate::pod_facts::qos;
+use crate::pod_facts::termination::{Eviction, is_over};
 use coracle_api::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// Looks until `stop`.
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     while stop.run_until_cancelled(tokio::time::sleep(LOOK_INTERVAL)).await.is_some() {
-        let slots: Vec<Slot> =
+        let slots: Vec<PodEntry> =
             kubelet.register.lock().values().filter(|slot| counts(slot)).cloned().collect();
         if slots.is_empty() {
             continue;
@@ -38,7 +38,7 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     }
 }
 
-fn counts(slot: &Slot) -> bool {
+fn counts(slot: &PodEntry) -> bool {
     let pod = &slot.pod;
     let spec = pod.spec.as_ref();
     let limited = |c: &Container| limit(c) > 0;
@@ -101,7 +101,7 @@ mod tests {
         let pod = json!({ "metadata": { "name": "p" }, "spec": {
             "containers": [{ "name": "a", "resources": limits }, { "name": "b", "resources": limits }],
             "volumes": [{ "name": "scratch", "emptyDir": { "sizeLimit": "1k" } }] } });
-        let slot = Slot::new(Arc::new(serde_json::from_value(pod).unwrap()));
+        let slot = PodEntry::new(Arc::new(serde_json::from_value(pod).unwrap()));
         assert!(counts(&slot));
         let containers = vec![Usage {
             name: "a".to_owned(),

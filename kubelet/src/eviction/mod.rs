@@ -10,10 +10,10 @@ mod usage;
 
 use crate::configuration::eviction::{HARD_GRACE, Rule};
 use crate::image_upkeep;
-use crate::kubelet::{Kubelet, Slot};
+use crate::kubelet::{Kubelet, PodEntry};
 use crate::metrics::Metric;
 use crate::pod_facts::critical::is_critical;
-use crate::pod_facts::ending::{Eviction, is_over, own_grace};
+use crate::pod_facts::termination::{Eviction, is_over, own_grace};
 use crate::signal::{Observations, Pressure, Signal};
 use coracle_api::Quantity;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -62,7 +62,7 @@ async fn relieve(kubelet: &Arc<Kubelet>, rule: Rule, at: &Observations) {
             return;
         }
     }
-    let slots: Vec<Slot> = kubelet.register.lock().values().cloned().collect();
+    let slots: Vec<PodEntry> = kubelet.register.lock().values().cloned().collect();
     let running = slots.into_iter().filter(|slot| {
         !is_over(&slot.pod) && !slot.inbox.is_evicted() && slot.observed.running().next().is_some()
     });
@@ -80,9 +80,9 @@ async fn relieve(kubelet: &Arc<Kubelet>, rule: Rule, at: &Observations) {
 /// Whether the disk that is short is the one that images are on.
 /// Containers of pods that have ended take room, and keep their images: they go first, as upstream has it.
 async fn discard_finished(kubelet: &Kubelet) {
-    let finished = || -> Vec<Slot> {
+    let finished = || -> Vec<PodEntry> {
         let register = kubelet.register.lock();
-        let left = |slot: &&Slot| is_over(&slot.pod) && !slot.observed.containers.is_empty();
+        let left = |slot: &&PodEntry| is_over(&slot.pod) && !slot.observed.containers.is_empty();
         register.values().filter(left).cloned().collect()
     };
     finished().iter().for_each(|slot| slot.inbox.put(|mail| mail.discard = true));

@@ -1,6 +1,6 @@
 //! Who goes first: whoever uses more than he asked for, then the less important, then the greedier.
 
-use crate::kubelet::Slot;
+use crate::kubelet::PodEntry;
 use crate::signal::Signal;
 use crate::volume_stats::{Files, Share};
 use std::cmp::{Ordering, Reverse};
@@ -25,7 +25,7 @@ impl Usage {
 }
 
 pub struct Candidate {
-    pub slot: Slot,
+    pub slot: PodEntry,
     pub containers: Vec<Usage>,
     pub volumes: Vec<Share>,
     pub processes: u64,
@@ -94,7 +94,7 @@ mod tests {
 
     fn candidate(name: &str, priority: i32, container: Usage, processes: u64) -> Candidate {
         let pod = json!({ "metadata": { "name": name }, "spec": { "priority": priority, "containers": [] } });
-        let slot = Slot::new(Arc::new(serde_json::from_value(pod).unwrap()));
+        let slot = PodEntry::new(Arc::new(serde_json::from_value(pod).unwrap()));
         Candidate { slot, containers: vec![container], volumes: Vec::new(), processes }
     }
 

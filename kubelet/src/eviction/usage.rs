@@ -3,7 +3,7 @@
 use super::rank::{Candidate, Usage};
 use crate::blocking::reading;
 use crate::cri::api;
-use crate::kubelet::{Kubelet, Slot};
+use crate::kubelet::{Kubelet, PodEntry};
 use crate::pod_facts::observed::State;
 use crate::pod_facts::qos;
 use crate::server::Cgroups;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Nobody, if the runtime does not say what its containers use: who goes would be a guess.
-pub async fn measure(kubelet: &Arc<Kubelet>, slots: Vec<Slot>) -> Vec<Candidate> {
+pub async fn measure(kubelet: &Arc<Kubelet>, slots: Vec<PodEntry>) -> Vec<Candidate> {
     let stats = match kubelet.runtime.list_container_stats().await {
         Ok(stats) => stats,
         Err(error) => {
@@ -28,7 +28,7 @@ pub async fn measure(kubelet: &Arc<Kubelet>, slots: Vec<Slot>) -> Vec<Candidate>
     let names = kubelet.cgroups.names();
     let count = move || {
         let (cgroups, volumes) = (Cgroups::here(), volumes.as_ref());
-        let count = |slot: Slot| {
+        let count = |slot: PodEntry| {
             let processes = cgroups.processes(&names.pod(&slot.pod));
             candidate(slot, &by_id, &pods_dir, volumes, processes)
         };
@@ -39,7 +39,7 @@ pub async fn measure(kubelet: &Arc<Kubelet>, slots: Vec<Slot>) -> Vec<Candidate>
 
 /// Reads disks.
 fn candidate(
-    slot: Slot,
+    slot: PodEntry,
     stats: &HashMap<String, api::ContainerStats>,
     pods_dir: &Path,
     volumes: &VolumeStats,

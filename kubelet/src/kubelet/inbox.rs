@@ -1,6 +1,6 @@
 //! What reaches a pod's worker from outside, coalesced: only the newest of each kind waits.
 
-use crate::pod_facts::ending::{Eviction, deletion_grace};
+use crate::pod_facts::termination::{Eviction, deletion_grace};
 use crate::probe::prober::{Kind, Report};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;

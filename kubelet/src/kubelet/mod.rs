@@ -42,7 +42,7 @@ use tokio_util::task::TaskTracker;
 
 /// A pod in the register.
 #[derive(Clone)]
-pub struct Slot {
+pub struct PodEntry {
     pub inbox: Arc<Inbox>,
     /// With the status that was last computed.
     pub pod: Arc<Pod>,
@@ -53,7 +53,7 @@ pub struct Slot {
     pub granted: Option<Arc<Pod>>,
 }
 
-impl Slot {
+impl PodEntry {
     /// Of a pod that nothing has been done about yet.
     pub fn new(pod: Arc<Pod>) -> Self {
         Self { inbox: Arc::default(), pod, observed: Arc::default(), waiting: None, granted: None }
@@ -61,7 +61,7 @@ impl Slot {
 }
 
 /// Pods by UID.
-pub type Slots = HashMap<String, Slot>;
+pub type Slots = HashMap<String, PodEntry>;
 pub type Register = Arc<Mutex<Slots>>;
 
 pub struct Kubelet {
@@ -195,7 +195,7 @@ impl PodsApi for Kubelet {
     }
 }
 
-fn handle(uid: &str, slot: &Slot) -> PodHandle {
+fn handle(uid: &str, slot: &PodEntry) -> PodHandle {
     let spec = slot.pod.spec.clone().unwrap_or_default();
     let status = slot.pod.status.clone().unwrap_or_default();
     let ephemeral =

@@ -2,9 +2,9 @@
 //! (KEP-1287, "Priority of Resize Requests").
 
 use super::Slots;
-use crate::pod_facts::ending::is_over;
 use crate::pod_facts::qos::{self, QosClass};
 use crate::pod_facts::resources::{RESIZABLE, requests};
+use crate::pod_facts::termination::is_over;
 use coracle_storage::volumes::downward::Allocatable;
 use k8s_openapi::api::core::v1::Pod;
 use std::cmp::Reverse;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::kubelet::Slot;
+use crate::kubelet::PodEntry;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn slots(all: &[(&str, Value, Value, i32)]) -> Slots {
     let slot = |(at, (uid, has, wants, priority)): (usize, &(&str, Value, Value, i32))| {
         let since = began + Duration::from_secs(at as u64);
         let waiting = Some(Waiting { pod: pod(uid, wants.clone(), *priority), since });
-        (uid.to_string(), Slot { waiting, ..Slot::new(pod(uid, has.clone(), *priority)) })
+        (uid.to_string(), PodEntry { waiting, ..PodEntry::new(pod(uid, has.clone(), *priority)) })
     };
     all.iter().enumerate().map(slot).collect()
 }

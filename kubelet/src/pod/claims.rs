@@ -1,7 +1,7 @@
 //! When the claims of a pod are prepared, and when they are given back.
 
-use super::act::{MAX_RETRY, RETRY};
-use super::ending::{Ending, is_terminal};
+use super::execute::{MAX_RETRY, RETRY};
+use super::termination::{Termination, is_terminal};
 use super::worker::Worker;
 use crate::dra::{self, DraError};
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Worker {
     }
 
     /// Gives the claims of a pod back that has ended, before its status says so: then they may be given to others.
-    pub(super) async fn release_claims_when_over(&mut self, ending: Option<&Ending>) {
+    pub(super) async fn release_claims_when_over(&mut self, ending: Option<&Termination>) {
         let later = self.claims.release_at.is_some_and(|at| at > Instant::now());
         if later || !self.kubelet.dra.holds(&self.uid) || !self.observed.is_stopped() {
             return;

@@ -1,7 +1,7 @@
 //! When a pod gets CPUs, memory and devices of its own, what its containers are told of them, and when they are given back.
 
-use super::ending::{Ending, Eviction, is_terminal};
 use super::qos::{self, QosClass};
+use super::termination::{Eviction, Termination, is_terminal};
 use super::worker::Worker;
 use crate::container::config::Given;
 use crate::container::resources::NodeResources;
@@ -42,7 +42,7 @@ fn swap_changes(granted: &Pod, wanted: &Pod, node: NodeResources) -> bool {
 
 impl Worker {
     /// Places the pod once. One that cannot be placed is told to end. `false`: it is to end.
-    pub(super) async fn place(&mut self, ending: Option<&Ending>) -> bool {
+    pub(super) async fn place(&mut self, ending: Option<&Termination>) -> bool {
         if self.placing.done || ending.is_some() {
             return true;
         }
@@ -107,7 +107,7 @@ impl Worker {
     }
 
     /// Gives back what a pod has that has ended, before its status says so: then it may be given to others.
-    pub(super) async fn give_back_when_over(&self, ending: Option<&Ending>) {
+    pub(super) async fn give_back_when_over(&self, ending: Option<&Termination>) {
         let over = self.kubelet.allocation.has(&self.uid)
             && self.observed.is_stopped()
             && is_terminal(&self.status(ending, false));

@@ -2,10 +2,10 @@
 
 use super::backoff::Backoff;
 use super::containers::{Kind, is_sidecar};
-use super::ending::{Ending, RESTARTING};
 use super::labels;
 use super::observed::{self, Observed, State};
 use super::resize::{Due, Resizes};
+use super::termination::{RESTARTING, Termination};
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, Pod, PodSpec};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -145,7 +145,7 @@ pub struct View<'a> {
     pub pod: &'a Pod,
     pub observed: &'a Observed,
     pub memory: &'a Memory,
-    pub ending: Option<&'a Ending>,
+    pub ending: Option<&'a Termination>,
     pub now: Instant,
 }
 
@@ -195,7 +195,7 @@ pub fn plan(view: &View<'_>) -> Step {
         return Step::Wait(Some(at - view.now));
     }
     if finished(spec, view.observed, view.memory) {
-        return end(view, spec, &Ending::Finished);
+        return end(view, spec, &Termination::Finished);
     }
     let Some(sandbox) = view.observed.sandbox() else {
         let attempt = view.observed.sandboxes.first().map_or(0, |s| s.attempt + 1);
@@ -204,13 +204,13 @@ pub fn plan(view: &View<'_>) -> Step {
     Scan { view, spec, sandbox: &sandbox.id, soonest: None }.run()
 }
 
-fn end(view: &View<'_>, spec: &PodSpec, ending: &Ending) -> Step {
+fn end(view: &View<'_>, spec: &PodSpec, ending: &Termination) -> Step {
     let stopped = view.observed.is_stopped() && view.observed.sandboxes.iter().all(|s| !s.ready);
     if let Some(at) = view.memory.end_retry_at.filter(|at| *at > view.now) {
         return Step::Wait(Some(at - view.now));
     }
     match ending {
-        Ending::Deleted { .. } if stopped => Step::CleanUp,
+        Termination::Deleted { .. } if stopped => Step::CleanUp,
         _ if stopped => Step::Wait(None),
         _ => Step::End { grace: ending.grace(Some(spec)) },
     }

@@ -38,7 +38,7 @@ struct Case {
     pod: Pod,
     observed: Observed,
     memory: Memory,
-    ending: Option<Ending>,
+    ending: Option<Termination>,
 }
 
 impl Case {
@@ -151,13 +151,13 @@ fn failed_probes_and_changed_images_kill() {
 fn a_deleted_pod_is_stopped_then_cleaned_up() {
     let mut case = Case::new(two(), vec![seen("a", 0, State::Running, 0)]);
     let grace = Duration::from_secs(5);
-    case.ending = Some(Ending::Deleted { grace, evicted: None });
+    case.ending = Some(Termination::Deleted { grace, evicted: None });
     assert_eq!(case.plan(), Step::End { grace });
     case.observed.containers[0].state = State::Exited;
     assert_eq!(case.plan(), Step::End { grace }, "the sandbox is still ready");
     case.observed.sandboxes[0].ready = false;
     assert_eq!(case.plan(), Step::CleanUp);
-    case.ending = Some(Ending::DeadlineExceeded);
+    case.ending = Some(Termination::DeadlineExceeded);
     assert_eq!(case.plan(), Step::Wait(None));
 }
 
@@ -283,7 +283,7 @@ fn what_is_done_does_not_run_again() {
 fn an_end_that_failed_is_tried_again_later() {
     let grace = Duration::from_secs(3);
     let mut case = Case::new(two(), vec![seen("a", 0, State::Running, 0)]);
-    case.ending = Some(Ending::Deleted { grace, evicted: None });
+    case.ending = Some(Termination::Deleted { grace, evicted: None });
     assert_eq!(case.plan(), Step::End { grace });
     case.memory.end_retry_at = Some(Instant::now() + Duration::from_secs(60));
     assert!(matches!(case.plan(), Step::Wait(Some(_))));
@@ -297,7 +297,7 @@ fn nothing_is_cleaned_up_while_a_call_is_under_way() {
     let mut case = Case::new(two(), vec![]);
     case.observed.sandboxes.clear();
     case.observed.underway = true;
-    case.ending = Some(Ending::Deleted { grace, evicted: None });
+    case.ending = Some(Termination::Deleted { grace, evicted: None });
     assert_eq!(case.plan(), Step::End { grace });
     case.observed.underway = false;
     assert_eq!(case.plan(), Step::CleanUp);

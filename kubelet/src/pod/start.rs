@@ -1,7 +1,7 @@
 //! Starting one container: image, configuration, create, start.
 
-use super::act::{Failure, took};
 use super::containers::Kind;
+use super::execute::{Failure, took};
 use super::worker::Worker;
 use crate::configuration::images::valid_name;
 use crate::container::{config, env, env_file, mounts, security, service_env};

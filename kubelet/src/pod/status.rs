@@ -3,10 +3,10 @@
 mod conditions;
 
 use super::containers::is_sidecar;
-use super::ending::Ending;
 use super::observed::{self, Observed, State};
 use super::plan::{Health, Memory, Waiting};
 use super::qos;
+use super::termination::Termination;
 use super::unlocated::{ended_well, never_seen_again, unlocated};
 use crate::container::mounts::is_recursive;
 use conditions::conditions;
@@ -24,7 +24,7 @@ pub struct Input<'a> {
     pub pod: &'a Pod,
     pub observed: &'a Observed,
     pub memory: &'a Memory,
-    pub ending: Option<&'a Ending>,
+    pub ending: Option<&'a Termination>,
     /// What it had is not given back yet: it has not ended.
     pub holds: bool,
     /// What is known of its containers' devices, by the containers' names.
@@ -72,7 +72,7 @@ pub fn status(input: &Input<'_>) -> PodStatus {
         (inits, apps)
     };
     let ips = pod_ips(spec, input, &old);
-    let forced = input.ending.and_then(Ending::words);
+    let forced = input.ending.and_then(Termination::words);
     PodStatus {
         conditions: Some(conditions(input, spec, &phase, &inits, &apps, initializing, &ips)),
         phase: Some(phase),
@@ -316,7 +316,7 @@ fn unseen(
 }
 
 fn is_deleted(input: &Input<'_>) -> bool {
-    matches!(input.ending, Some(Ending::Deleted { .. }))
+    matches!(input.ending, Some(Termination::Deleted { .. }))
 }
 
 fn is_over(phase: &str) -> bool {
@@ -358,7 +358,7 @@ fn phase(
         return phase.to_owned();
     }
     let computed = compute_phase(input, inits, apps, initializing, spec);
-    let forced = input.ending.and_then(Ending::words).is_some();
+    let forced = input.ending.and_then(Termination::words).is_some();
     let deleted = is_deleted(input);
     if !forced && !deleted && !is_over(computed) {
         return computed.to_owned();

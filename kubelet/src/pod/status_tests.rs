@@ -32,7 +32,7 @@ fn compute(
     pod: &Value,
     containers: Vec<observed::Container>,
     memory: &Memory,
-    ending: Option<&Ending>,
+    ending: Option<&Termination>,
 ) -> PodStatus {
     let pod: Pod = serde_json::from_value(pod.clone()).unwrap();
     let ips = vec!["10.42.0.2".to_owned()];
@@ -120,10 +120,10 @@ fn a_crash_loop_shows_the_crash_as_last_state() {
 #[test]
 fn the_deadline_fails_the_pod_once_nothing_runs() {
     let running = vec![seen("a", 0, State::Running, 0), seen("b", 0, State::Exited, 0)];
-    let status = compute(&pod("Always"), running, &Memory::default(), Some(&Ending::DeadlineExceeded));
+    let status = compute(&pod("Always"), running, &Memory::default(), Some(&Termination::DeadlineExceeded));
     assert_eq!(status.phase.as_deref(), Some("Running"));
     let exited = vec![seen("a", 0, State::Exited, 143), seen("b", 0, State::Exited, 0)];
-    let status = compute(&pod("Always"), exited, &Memory::default(), Some(&Ending::DeadlineExceeded));
+    let status = compute(&pod("Always"), exited, &Memory::default(), Some(&Termination::DeadlineExceeded));
     assert_eq!(status.phase.as_deref(), Some("Failed"));
     assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
     assert_eq!(word(&status, "Ready").reason.as_deref(), Some("PodFailed"));
@@ -159,7 +159,7 @@ fn what_was_reported_terminated_stays_so_when_its_remains_are_gone() {
     pod["status"] = json!({ "phase": "Succeeded", "containerStatuses": [
         { "name": "a", "image": "i", "imageID": "", "ready": false, "restartCount": 1,
           "state": { "terminated": { "exitCode": 0, "reason": "Completed" } } }] });
-    let status = compute(&pod, vec![], &Memory::default(), Some(&Ending::Finished));
+    let status = compute(&pod, vec![], &Memory::default(), Some(&Termination::Finished));
     assert_eq!(status.phase.as_deref(), Some("Succeeded"));
     assert_eq!(status.container_statuses.unwrap()[0].restart_count, 1);
 }
@@ -214,7 +214,7 @@ fn resizes_are_conditions_and_resources() {
 #[test]
 fn a_deleted_pod_ends_whatever_its_policy() {
     use State::{Exited, Running};
-    let ending = Ending::Deleted { grace: std::time::Duration::from_secs(1), evicted: None };
+    let ending = Termination::Deleted { grace: std::time::Duration::from_secs(1), evicted: None };
     let make =
         |name: &str, state: Option<(State, i32)>| state.map(|(state, code)| seen(name, 0, state, code));
     for policy in ["Always", "OnFailure", "Never"] {
@@ -238,7 +238,7 @@ fn a_deleted_pod_ends_whatever_its_policy() {
 
 #[test]
 fn a_pod_with_a_call_on_its_way_has_not_ended() {
-    let ending = Ending::Deleted { grace: std::time::Duration::from_secs(1), evicted: None };
+    let ending = Termination::Deleted { grace: std::time::Duration::from_secs(1), evicted: None };
     let now = Timestamp::from_second(100).unwrap();
     let phase = |underway: bool| {
         let observed = Observed { underway, ..Observed::default() };

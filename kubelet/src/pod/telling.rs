@@ -1,10 +1,10 @@
 //! What is told of a pod while its worker is busy with a step that may take minutes, such as its end: readiness, by which
 //! Services choose where they send clients.
 
-use super::ending::Ending;
 use super::observed::Observed;
 use super::plan::{Health, Memory};
 use super::status::{self, Input};
+use super::termination::Termination;
 use super::worker::Worker;
 use crate::kubelet::inbox::Inbox;
 use crate::pod_facts::now;
@@ -20,7 +20,7 @@ pub struct Teller {
     pub pod: Pod,
     pub observed: Observed,
     pub memory: Memory,
-    pub ending: Option<Ending>,
+    pub ending: Option<Termination>,
     pub holds: bool,
     pub resources: BTreeMap<String, Vec<ResourceStatus>>,
     pub host_ips: Vec<String>,
@@ -33,7 +33,7 @@ pub struct Teller {
 
 impl Worker {
     /// Tells of readiness while the worker itself is busy.
-    pub(super) fn teller(&self, ending: Option<&Ending>) -> Option<Teller> {
+    pub(super) fn teller(&self, ending: Option<&Termination>) -> Option<Teller> {
         self.probes.keys().any(|(_, kind)| *kind == ProbeKind::Readiness).then(|| Teller {
             pod: self.last_reported(),
             observed: self.observed.clone(),

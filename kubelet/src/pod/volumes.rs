@@ -1,14 +1,14 @@
 //! When the volumes of a pod are brought up to date, and when they are given up.
 
-use super::act::{MAX_RETRY, RETRY};
-use super::ending::Ending;
+use super::execute::{MAX_RETRY, RETRY};
+use super::termination::Termination;
 use super::worker::Worker;
 use tokio::time::Instant;
 
 impl Worker {
     /// What is due of the pod's volumes at this moment. A driver may not answer for minutes: a pod that has to go meanwhile
     /// goes.
-    pub(super) async fn look_after_volumes(&mut self, ending: Option<&Ending>) {
+    pub(super) async fn look_after_volumes(&mut self, ending: Option<&Termination>) {
         let inbox = self.inbox.clone();
         tokio::select! {
             () = self.bring_volumes_up_to_date(ending.is_none()) => {}

@@ -14,18 +14,18 @@
 
 use super::claims::Claims;
 use super::containers::{self, Kind};
-use super::ending::{Ending, Eviction, is_terminal};
 use super::observed::{Observed, State, observe};
 use super::placing::Placing;
 use super::plan::{Memory, Step, View, Waiting, plan};
 use super::resize::Resizes;
 use super::stubborn::Stubborn;
 use super::telling::tell;
-use super::{last_words, status, timing};
+use super::termination::{Eviction, Termination, is_terminal};
+use super::{status, termination_message, timing};
 use crate::cri::Calls;
 use crate::images::pull::PullBackoff;
 use crate::kubelet::inbox::{Inbox, Mail};
-use crate::kubelet::{Kubelet, Slot};
+use crate::kubelet::{Kubelet, PodEntry};
 use crate::metrics::Metric;
 use crate::objects::References;
 use crate::pod_facts::now;
@@ -191,7 +191,7 @@ impl Worker {
         self.kubelet.metrics.probes.forget(&self.uid);
     }
 
-    fn next_step(&self, ending: Option<&Ending>) -> Step {
+    fn next_step(&self, ending: Option<&Termination>) -> Step {
         let (pod, observed, memory) = (self.pod.as_ref(), &self.observed, &self.memory);
         plan(&View { pod, observed, memory, ending, now: Instant::now() })
     }
@@ -272,13 +272,13 @@ impl Worker {
         self.reported.as_ref().is_some_and(is_terminal)
     }
 
-    fn ending(&self) -> Option<Ending> {
+    fn ending(&self) -> Option<Termination> {
         let late = self.deadline_left(None).is_some_and(|left| left.is_zero());
-        Ending::of(&self.pod, self.removed, self.evicted.as_ref(), late)
+        Termination::of(&self.pod, self.removed, self.evicted.as_ref(), late)
     }
 
     /// What is left of `activeDeadlineSeconds`.
-    fn deadline_left(&self, ending: Option<&Ending>) -> Option<Duration> {
+    fn deadline_left(&self, ending: Option<&Termination>) -> Option<Duration> {
         let limit = self.pod.spec.as_ref()?.active_deadline_seconds.filter(|_| ending.is_none())?;
         let started = self.pod.status.as_ref()?.start_time.as_ref()?.0;
         let end = started.checked_add(jiff::SignedDuration::from_secs(limit)).ok()?;
@@ -309,7 +309,7 @@ impl Worker {
     }
 
     /// Takes over what the observation says about exits and running containers.
-    fn remember(&mut self, ending: Option<&Ending>) {
+    fn remember(&mut self, ending: Option<&Termination>) {
         let containers = self.observed.containers.clone();
         let now = Instant::now();
         for seen in &containers {
@@ -321,8 +321,9 @@ impl Worker {
                     let container_type = containers::container_type(self.kind_of(&seen.name));
                     let labels = [container_type, &exit_code.to_string(), &reason];
                     self.kubelet.metrics.add(Metric::TerminatedContainers, &labels);
-                    let limit = last_words::limit(self.pod.spec.as_ref());
-                    let words = self.spec_of(&seen.name).map(|spec| last_words::read(&spec, seen, limit));
+                    let limit = termination_message::limit(self.pod.spec.as_ref());
+                    let words =
+                        self.spec_of(&seen.name).map(|spec| termination_message::read(&spec, seen, limit));
                     self.messages.insert(seen.id.clone(), words.unwrap_or_default());
                     self.stop_probing(&seen.id);
                 }
@@ -387,7 +388,7 @@ impl Worker {
     }
 
     /// The pod's status. `holds`: it has claims that are not given back yet.
-    pub(super) fn status(&self, ending: Option<&Ending>, holds: bool) -> PodStatus {
+    pub(super) fn status(&self, ending: Option<&Termination>, holds: bool) -> PodStatus {
         let host_ips = self.kubelet.config.host_ips();
         let mut resources = self.kubelet.dra.statuses(&self.wanted);
         for (container, devices) in self.kubelet.allocation.devices.statuses(&self.uid) {
@@ -431,7 +432,7 @@ impl Worker {
     }
 
     /// Computes the status and hands it over to be written.
-    fn report(&mut self, ending: Option<&Ending>) {
+    fn report(&mut self, ending: Option<&Termination>) {
         let status = self.status(ending, self.kubelet.dra.holds(&self.uid));
         let mut pod = Pod::clone(&self.pod);
         let published = status.clone();
@@ -450,7 +451,7 @@ impl Worker {
     /// Lets others see the pod. What it was granted since its worker looked last it keeps.
     fn show(&self, pod: Pod) {
         let mut register = self.kubelet.register.lock();
-        let slot = register.entry(self.uid.clone()).or_insert_with(|| Slot::new(self.pod.clone()));
+        let slot = register.entry(self.uid.clone()).or_insert_with(|| PodEntry::new(self.pod.clone()));
         slot.inbox = self.inbox.clone();
         slot.observed = Arc::new(self.observed.clone());
         slot.pod = Arc::new(match &slot.granted {

@@ -4,13 +4,13 @@
 pub mod backoff;
 pub mod containers;
 pub mod critical;
-pub mod ending;
 pub mod features;
 pub mod labels;
 pub mod observed;
 pub mod qos;
 pub mod resources;
 pub mod sysctls;
+pub mod termination;
 pub mod userns;
 
 use jiff::Timestamp;

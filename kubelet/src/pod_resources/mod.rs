@@ -8,7 +8,7 @@ use crate::kubelet::Kubelet;
 use crate::metrics::Metric;
 use crate::placement::CpuSet;
 use crate::placement::memory::Block;
-use crate::pod::ending::is_over;
+use crate::pod::termination::is_over;
 use crate::pods_api::PodsApi;
 use async_trait::async_trait;
 use bytes::Bytes;

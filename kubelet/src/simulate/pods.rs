@@ -1,8 +1,8 @@
 //! One shared informer of pods, one queue, and a few workers that write status.
 
 use super::{DURATION_ANNOTATION, SimulateConfig, silence, status};
-use crate::pod_facts::ending::is_terminal;
-use coracle_client::controller::{self, Next, ReconcileError, Reconciler};
+use crate::pod_facts::termination::is_terminal;
+use coracle_client::controller::{self, Action, ReconcileError, Reconciler};
 use coracle_client::informer::{api_for, deleting, uid_of};
 use coracle_client::{Context, Informer, ObjectKey, WorkQueue, write};
 use jiff::Timestamp;
@@ -57,18 +57,18 @@ impl Reconciler for Simulator {
         "simulated-kubelet"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(pod) = self.pods.get_key(key) else { return Ok(Next::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(pod) = self.pods.get_key(key) else { return Ok(Action::AwaitChange) };
         let Some(index) = node_of(&pod).and_then(|node| self.config.index_of(node)) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let node = node_of(&pod).and_then(|name| self.nodes.get("", name));
         if node.is_none_or(|node| !silence::runs_pods(&node)) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         match plan(&pod, Timestamp::now()) {
-            Step::Nothing => Ok(Next::Done),
-            Step::Wait(delay) => Ok(Next::After(delay)),
+            Step::Nothing => Ok(Action::AwaitChange),
+            Step::Wait(delay) => Ok(Action::RequeueAfter(delay)),
             Step::ConfirmDeletion => self.confirm_deletion(key, &pod).await,
             Step::Start => {
                 let host = self.addresses.fetch_add(1, Ordering::Relaxed);
@@ -97,14 +97,14 @@ impl Reconciler for Simulator {
 }
 
 impl Simulator {
-    async fn write(&self, key: &ObjectKey, pod: &Pod, status: PodStatus) -> Result<Next, ReconcileError> {
+    async fn write(&self, key: &ObjectKey, pod: &Pod, status: PodStatus) -> Result<Action, ReconcileError> {
         // The UID makes the write fail for another pod of the same name.
         let patch = Report { metadata: Identity { uid: pod.metadata.uid.as_deref() }, status };
         write::patch_status::<Pod>(&self.client, key, &Patch::Merge(patch)).await?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
-    async fn confirm_deletion(&self, key: &ObjectKey, pod: &Pod) -> Result<Next, ReconcileError> {
+    async fn confirm_deletion(&self, key: &ObjectKey, pod: &Pod) -> Result<Action, ReconcileError> {
         let preconditions = Preconditions { uid: Some(uid_of(pod)), resource_version: None };
         let params = DeleteParams {
             grace_period_seconds: Some(0),
@@ -112,8 +112,10 @@ impl Simulator {
             ..DeleteParams::default()
         };
         match api_for::<Pod>(&self.client, key).delete(&key.name, &params).await {
-            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(Next::Done),
-            other => other.map(|_| Next::Done).map_err(Into::into),
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {
+                Ok(Action::AwaitChange)
+            }
+            other => other.map(|_| Action::AwaitChange).map_err(Into::into),
         }
     }
 }

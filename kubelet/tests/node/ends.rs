@@ -24,7 +24,7 @@ enum Stage {
     /// It is deleted while it starts.
     Starting,
     /// It ends, and is to end sooner.
-    Ending,
+    Termination,
     /// All is stopped: who deletes it once more has the object go at once.
     Ended,
 }
@@ -80,7 +80,7 @@ async fn a_container_being_started_is_waited_for() {
 
 #[tokio::test]
 async fn a_container_being_stopped_is_waited_for() {
-    cancel("StopContainer", Stage::Ending).await;
+    cancel("StopContainer", Stage::Termination).await;
 }
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn a_container_being_removed_is_waited_for() {
 
 #[tokio::test]
 async fn a_sandbox_being_stopped_is_waited_for() {
-    cancel("StopPodSandbox", Stage::Ending).await;
+    cancel("StopPodSandbox", Stage::Termination).await;
 }
 
 #[tokio::test]

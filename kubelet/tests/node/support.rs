@@ -110,7 +110,7 @@ impl World {
     async fn with(socket: Option<(Arc<FakeRuntime>, Arc<CriSocket>)>) -> Self {
         let stop = CancellationToken::new();
         let store: Arc<dyn Store> = MemoryStore::new();
-        let resources = server::load_resources(store.clone()).await.unwrap();
+        let resources = server::load_resources(store.clone(), Arc::default()).await.unwrap();
         let cache = &resources.cache;
         let config = ServerConfig {
             authenticator: None,

@@ -6,7 +6,7 @@ use crate::family::Family;
 use crate::keeper::{self, KeepError};
 use crate::kernel;
 use crate::metrics::Metric;
-use crate::model::{self, Here};
+use crate::model::{self, NodeTopology};
 use crate::notices::Told;
 use crate::plan::{Plan, Settings};
 use coracle_api::error::chain;
@@ -22,7 +22,7 @@ const NOTICE_DEBOUNCE: Duration = Duration::from_millis(5);
 impl Proxy {
     fn plans(&mut self) -> Vec<Plan> {
         let node = self.nodes.get("", &self.config.node_name);
-        let here = Here { node: &self.config.node_name, zone: node.as_deref().map_or("", zone) };
+        let here = NodeTopology { node: &self.config.node_name, zone: node.as_deref().map_or("", zone) };
         let changed = self.changed.take();
         let concerned = if self.planner.is_for(here) { changed } else { self.services.keys() };
         for key in concerned {

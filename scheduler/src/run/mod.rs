@@ -1,6 +1,7 @@
 //! The scheduler's one task: takes in what happened, decides about one pod after the other, hands the outcome to
 //! tasks that write.
 
+mod backlog;
 mod binding;
 mod events;
 mod extender;
@@ -9,7 +10,6 @@ mod live;
 mod objects;
 mod preempting;
 mod report;
-mod rush;
 mod scheduling_loop;
 
 pub(crate) use events::Event;

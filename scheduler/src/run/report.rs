@@ -2,7 +2,7 @@
 
 use crate::cache::PodInfo;
 use coracle_api::condition::with_transition_time;
-use coracle_client::{Recorder, Storm, write};
+use coracle_client::{EventThrottle, Recorder, write};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -32,7 +32,7 @@ pub struct Reporter {
     client: kube::Client,
     recorders: Arc<Mutex<HashMap<String, Recorder>>>,
     /// While there is one, events wait: a pod that waits for a node has the server before one that has found it.
-    pub storm: Storm,
+    pub storm: EventThrottle,
 }
 
 fn condition<'p>(pod: &'p PodInfo, kind: &str) -> Option<&'p PodCondition> {
@@ -63,7 +63,7 @@ fn changed(pod: &PodInfo, reason: &str, message: &str) -> Option<Value> {
 
 impl Reporter {
     pub fn new(client: kube::Client) -> Self {
-        Self { client, recorders: Arc::default(), storm: Storm::default() }
+        Self { client, recorders: Arc::default(), storm: EventThrottle::default() }
     }
 
     /// Events come from the profile's name, as upstream's do.

@@ -3,11 +3,11 @@
 mod taking_in;
 
 use super::Event;
+use super::backlog::Backlog;
 use super::binding::{Binder, Verdict};
 use super::extender::Lookup;
 use super::preempting;
 use super::report::Nomination;
-use super::rush::Rush;
 use crate::cache::Place;
 use crate::core::{Found, SchedulerState};
 use crate::cycle::Failure;
@@ -51,7 +51,7 @@ pub struct Scheduler {
     gauges_at: Instant,
     /// Whether they are behind.
     gauges_due: bool,
-    rush: Rush,
+    backlog: Backlog,
     /// When nobody was scheduled for long enough. Other events, of which a cluster of some size has one every moment, do
     /// not move it.
     rests_at: Instant,
@@ -77,7 +77,7 @@ impl Scheduler {
             unseen: VecDeque::new(),
             gauges_at,
             gauges_due: true,
-            rush: Rush::default(),
+            backlog: Backlog::default(),
             rests_at: gauges_at,
         }
     }
@@ -94,10 +94,10 @@ impl Scheduler {
             }
             let now = Instant::now();
             self.expire(now);
-            self.binder.reporter.storm.set(self.rush.is_storm(self.core.queue.active(), now));
+            self.binder.reporter.storm.set(self.backlog.is_storm(self.core.queue.active(), now));
             if let Some(popped) = self.core.queue.pop(now) {
                 self.gauges_due = true;
-                self.rush.attempted(now);
+                self.backlog.attempted(now);
                 self.rests_at = now + IDLE_TIMEOUT;
                 // Extenders have time limits of their own.
                 beat::working(Patience::Long, self.schedule(popped)).await;
@@ -124,7 +124,7 @@ impl Scheduler {
         let expires = self.unseen.front().map(|(at, _)| *at);
         let rest = (!self.core.is_rested()).then_some(self.rests_at);
         let gauges = self.gauges_due.then_some(self.gauges_at);
-        let calm = self.rush.ends(Instant::now());
+        let calm = self.backlog.ends(Instant::now());
         let due = released.into_iter().chain(expires).chain(rest).chain(gauges).chain(calm).min();
         let Some(due) = due else { return Some(events.recv().await) };
         match tokio::time::timeout_at(due, events.recv()).await {

@@ -9,7 +9,7 @@ mod users;
 
 use crate::{Clients, facts};
 use coracle_client::informer::deleting;
-use coracle_client::{Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{AttachedVolume, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{
     CSIDriver, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
@@ -137,7 +137,7 @@ impl Reconciler for AttachDetach {
         ACCOUNT
     }
 
-    async fn reconcile(&self, node: &String) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, node: &String) -> Result<Action, ReconcileError> {
         let wanted = self.wanted(node);
         let there = self.there(node);
         let (unwanted, again) = self.unwanted(node, &wanted, &there);
@@ -154,7 +154,7 @@ impl Reconciler for AttachDetach {
             };
             again = again.into_iter().chain(next).min();
         }
-        Ok(again.map_or(Next::Done, Next::After))
+        Ok(again.map_or(Action::AwaitChange, Action::RequeueAfter))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::facts::{
 };
 use coracle_api::pod::is_terminal;
 use coracle_client::informer::{api_for, deleting};
-use coracle_client::{Next, ObjectKey, ReconcileError};
+use coracle_client::{Action, ObjectKey, ReconcileError};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Node, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus, Pod,
@@ -38,13 +38,13 @@ fn has_no_plugin(provisioner: &str) -> bool {
 }
 
 impl Binder {
-    pub(super) async fn sync_claim(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(claim) = self.claims.get_key(key) else { return Ok(Next::Done) };
+    pub(super) async fn sync_claim(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(claim) = self.claims.get_key(key) else { return Ok(Action::AwaitChange) };
         if facts::annotation(claim.as_ref(), BIND_COMPLETED).is_some() {
             return self.sync_bound(&claim).await;
         }
         if deleting(claim.as_ref()) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         match facts::volume_name(&claim) {
             None => self.find_volume(&claim).await,
@@ -53,7 +53,7 @@ impl Binder {
     }
 
     /// A claim that was bound once: it is bound still, or its data is lost.
-    async fn sync_bound(&self, claim: &Arc<PersistentVolumeClaim>) -> Result<Next, ReconcileError> {
+    async fn sync_bound(&self, claim: &Arc<PersistentVolumeClaim>) -> Result<Action, ReconcileError> {
         let Some(name) = facts::volume_name(claim) else {
             let message = "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!";
             return self.lose(claim, "ClaimLost", message).await;
@@ -82,19 +82,19 @@ impl Binder {
         claim: &PersistentVolumeClaim,
         reason: &str,
         message: &str,
-    ) -> Result<Next, ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         if claim_phase(claim) != Some("Lost") {
             self.write_phase(claim, "Lost").await?;
             self.recorder.warning(claim, reason, message);
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     async fn take_named(
         &self,
         claim: &Arc<PersistentVolumeClaim>,
         name: &str,
-    ) -> Result<Next, ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         let Some(volume) = self.volumes.get("", name) else { return self.pend(claim).await };
         let problem = plan::mismatch(&volume, claim);
         match (facts::claim_ref(&volume), problem) {
@@ -113,7 +113,7 @@ impl Binder {
         }
     }
 
-    async fn find_volume(&self, claim: &Arc<PersistentVolumeClaim>) -> Result<Next, ReconcileError> {
+    async fn find_volume(&self, claim: &Arc<PersistentVolumeClaim>) -> Result<Action, ReconcileError> {
         let class = self.classes.get("", facts::class_of(claim));
         let selected = facts::annotation(claim.as_ref(), SELECTED_NODE);
         // With a node selected too: the scheduler looked for a volume, found none, and wants one made.
@@ -124,7 +124,7 @@ impl Binder {
             return self.bind(claim, volume).await;
         }
         if self.take_default_class(claim).await? {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         if delayed && selected.is_none() {
             self.report_waiting(claim);
@@ -179,7 +179,7 @@ impl Binder {
         &self,
         claim: &Arc<PersistentVolumeClaim>,
         class: Option<&StorageClass>,
-    ) -> Result<Next, ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         let Some(class) = class else {
             let name = facts::class_of(claim);
             let message = format!("storageclass.storage.k8s.io \"{name}\" not found");
@@ -207,7 +207,7 @@ impl Binder {
         if &changed != claim.as_ref() {
             let api: Api<PersistentVolumeClaim> = api_for(&self.client, &ObjectKey::of(claim.as_ref()));
             api.replace(&claim.name_any(), &PostParams::default(), &changed).await?;
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let message = format!(
             "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by the system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered."
@@ -224,11 +224,11 @@ impl Binder {
         usable.get(spread.checked_rem(usable.len())?).map(|n| n.name_any())
     }
 
-    async fn pend(&self, claim: &PersistentVolumeClaim) -> Result<Next, ReconcileError> {
+    async fn pend(&self, claim: &PersistentVolumeClaim) -> Result<Action, ReconcileError> {
         if claim_phase(claim) != Some("Pending") {
             self.write_phase(claim, "Pending").await?;
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     /// Writes the phase of a claim that has no volume.
@@ -247,7 +247,7 @@ impl Binder {
         &self,
         claim: &Arc<PersistentVolumeClaim>,
         volume: &Arc<PersistentVolume>,
-    ) -> Result<Next, ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         let volume = self.bind_volume(claim, volume).await?;
         self.set_volume_phase(&volume, "Bound", None).await?;
         let api: Api<PersistentVolumeClaim> = api_for(&self.client, &ObjectKey::of(claim.as_ref()));
@@ -265,7 +265,7 @@ impl Binder {
             changed.status = Some(status);
             api.replace_status(&claim.name_any(), &PostParams::default(), &changed).await?;
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     async fn bind_volume(

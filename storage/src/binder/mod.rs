@@ -8,7 +8,7 @@ mod reclaim;
 mod volumes;
 
 use coracle_client::Clients;
-use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use parking_lot::Mutex;
@@ -139,7 +139,7 @@ impl Reconciler for Binder {
         ACCOUNT
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, ReconcileError> {
         match key {
             Key::Claim(key) => self.sync_claim(key).await,
             Key::Volume(name) => self.sync_volume(name).await,

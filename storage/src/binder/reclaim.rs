@@ -6,7 +6,7 @@ use super::Binder;
 use crate::beneath::remove_below;
 use crate::facts;
 use coracle_api::pod::is_terminal;
-use coracle_client::{Next, ReconcileError};
+use coracle_client::{Action, ReconcileError};
 use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
@@ -172,18 +172,18 @@ async fn remove_all(path: PathBuf) -> io::Result<()> {
 
 impl Binder {
     /// Goes on with a volume whose claim is gone.
-    pub(super) async fn reclaim(&self, volume: &Arc<PersistentVolume>) -> Result<Next, ReconcileError> {
+    pub(super) async fn reclaim(&self, volume: &Arc<PersistentVolume>) -> Result<Action, ReconcileError> {
         let wanted = wanted(volume);
         if !matches!(wanted, Reclaim::Recycle(_)) {
             self.forget(&volume.name_any()).await?;
         }
         match wanted {
-            Reclaim::Leave => Ok(Next::Done),
+            Reclaim::Leave => Ok(Action::AwaitChange),
             Reclaim::Recycle(scrub) => self.recycle(volume, &scrub).await,
             Reclaim::Delete(path) => self.delete_directory(volume, &path).await,
             Reclaim::Fail(reason, why) => {
                 self.fail(volume, reason, &why).await?;
-                Ok(Next::Done)
+                Ok(Action::AwaitChange)
             }
         }
     }
@@ -216,18 +216,18 @@ impl Binder {
         &self,
         volume: &Arc<PersistentVolume>,
         path: &Path,
-    ) -> Result<Next, ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         // Beside the only worker: a large directory must not keep others from being bound.
         let uid = volume.uid().unwrap_or_default();
         let begun = self.removals.lock().remove(&uid);
         let running = match begun {
             Some(running) => running,
             None if self.is_newest(volume).await? => tokio::spawn(remove_all(path.to_path_buf())),
-            None => return Ok(Next::Done),
+            None => return Ok(Action::AwaitChange),
         };
         if !running.is_finished() {
             self.removals.lock().insert(uid, running);
-            return Ok(Next::After(LOOK_INTERVAL));
+            return Ok(Action::RequeueAfter(LOOK_INTERVAL));
         }
         let removed = running.await.map_err(io::Error::other).flatten();
         if let Err(error) = removed {
@@ -238,12 +238,12 @@ impl Binder {
         let uid = Preconditions { uid: volume.uid(), resource_version: None };
         let api: Api<PersistentVolume> = Api::all(self.client.clone());
         gone(api.delete(&volume.name_any(), &DeleteParams::default().preconditions(uid)).await)?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
-    async fn recycle(&self, volume: &Arc<PersistentVolume>, scrub: &Scrub) -> Result<Next, ReconcileError> {
+    async fn recycle(&self, volume: &Arc<PersistentVolume>, scrub: &Scrub) -> Result<Action, ReconcileError> {
         if !self.is_newest(volume).await? {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let name = volume.name_any();
         let of = released_by(volume);
@@ -251,13 +251,13 @@ impl Binder {
         let rest = begun.as_ref().and_then(|begun| begun.rest);
         let rest = rest.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
         if !rest.is_zero() {
-            return Ok(Next::After(rest));
+            return Ok(Action::RequeueAfter(rest));
         }
         let users = self.users(volume);
         if !users.is_empty() {
             let message = format!("Volume is used by pods: {}", users.join(","));
             self.recorder.normal(volume.as_ref(), FAILED_RECYCLE, message);
-            return Ok(Next::After(RETRY_INTERVAL));
+            return Ok(Action::RequeueAfter(RETRY_INTERVAL));
         }
         let pod_name = format!("{PREFIX}{name}");
         let Some(pod) = self.pods.get(NAMESPACE, &pod_name) else {
@@ -265,17 +265,17 @@ impl Binder {
             if let Some(pod) = self.start(volume, scrub).await? {
                 self.recyclers.lock().insert(name, Recycling { of, pod: Some(pod), rest: None });
             }
-            return Ok(Next::After(RETRY_INTERVAL));
+            return Ok(Action::RequeueAfter(RETRY_INTERVAL));
         };
         if begun.is_none_or(|begun| begun.pod != pod.uid()) {
             // An earlier process' of ours, one for another claim's data, or somebody's who wants it to look scrubbed.
             self.remove(&pod_name, pod.uid()).await?;
             let why = "Recycle failed: old recycler pod found, will retry later";
             self.fail(volume, FAILED_RECYCLE, why).await?;
-            return Ok(Next::After(RETRY_INTERVAL));
+            return Ok(Action::RequeueAfter(RETRY_INTERVAL));
         }
         match progress(&pod) {
-            Progress::Running => Ok(Next::Done),
+            Progress::Running => Ok(Action::AwaitChange),
             Progress::Done => {
                 self.recorder.normal(volume.as_ref(), "VolumeRecycled", "Volume recycled");
                 let by_hand = facts::annotation(volume.as_ref(), facts::BOUND_BY_CONTROLLER).is_none();
@@ -290,7 +290,7 @@ impl Binder {
                 self.remove(&pod_name, pod.uid()).await?;
                 let why = format!("Recycle failed: failed to recycle volume: {why}");
                 self.fail(volume, FAILED_RECYCLE, &why).await?;
-                Ok(Next::After(RETRY_INTERVAL))
+                Ok(Action::RequeueAfter(RETRY_INTERVAL))
             }
         }
     }

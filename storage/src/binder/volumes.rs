@@ -4,17 +4,17 @@ use super::Binder;
 use super::plan::{self, VolumeStep};
 use crate::facts::{self, BOUND_BY_CONTROLLER};
 use coracle_client::informer::deleting;
-use coracle_client::{Next, ObjectKey, ReconcileError};
+use coracle_client::{Action, ObjectKey, ReconcileError};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use std::sync::Arc;
 
 impl Binder {
-    pub(super) async fn sync_volume(&self, name: &str) -> Result<Next, ReconcileError> {
+    pub(super) async fn sync_volume(&self, name: &str) -> Result<Action, ReconcileError> {
         let Some(volume) = self.volumes.get("", name) else {
             self.forget(name).await?;
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let claim = self.claim_of(&volume).await?;
         let step = plan::volume_step(&volume, claim.as_deref());
@@ -24,23 +24,23 @@ impl Binder {
         match step {
             VolumeStep::Phase("Bound") => {
                 self.set_volume_phase(&volume, "Bound", None).await?;
-                Ok(Next::Done)
+                Ok(Action::AwaitChange)
             }
             // What is on its way out becomes nobody's.
-            VolumeStep::Phase(_) if deleting(volume.as_ref()) => Ok(Next::Done),
+            VolumeStep::Phase(_) if deleting(volume.as_ref()) => Ok(Action::AwaitChange),
             VolumeStep::Phase(phase) => {
                 self.set_volume_phase(&volume, phase, None).await?;
-                Ok(Next::Done)
+                Ok(Action::AwaitChange)
             }
             VolumeStep::Release => self.release(&volume).await,
             VolumeStep::Unbind { by_hand } => self.unbind(&volume, by_hand).await,
             VolumeStep::LeaveToClaim => match claim {
                 Some(claim) if plan::is_of_other_mode(&volume, &claim) => {
                     self.tell_mode_mismatch(&volume, &claim);
-                    Ok(Next::Done)
+                    Ok(Action::AwaitChange)
                 }
                 Some(claim) => self.sync_claim(&ObjectKey::of(claim.as_ref())).await,
-                None => Ok(Next::Done),
+                None => Ok(Action::AwaitChange),
             },
         }
     }
@@ -74,10 +74,10 @@ impl Binder {
         Ok(api.get_opt(name).await?.map(Arc::new))
     }
 
-    async fn release(&self, volume: &Arc<PersistentVolume>) -> Result<Next, ReconcileError> {
+    async fn release(&self, volume: &Arc<PersistentVolume>) -> Result<Action, ReconcileError> {
         if !matches!(facts::phase(volume), "Released" | "Failed") {
             self.set_volume_phase(volume, "Released", None).await?;
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         self.reclaim(volume).await
     }
@@ -87,7 +87,7 @@ impl Binder {
         &self,
         volume: &Arc<PersistentVolume>,
         by_hand: bool,
-    ) -> Result<Next, ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         let mut changed = PersistentVolume::clone(volume);
         let spec = changed.spec.get_or_insert_default();
         if by_hand {
@@ -102,6 +102,6 @@ impl Binder {
         let api: Api<PersistentVolume> = Api::all(self.client.clone());
         let unbound = api.replace(&volume.name_any(), &PostParams::default(), &changed).await?;
         self.set_volume_phase(&Arc::new(unbound), "Available", None).await?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }

@@ -16,7 +16,7 @@ use crate::csi::{CallError, ControllerService};
 use crate::facts;
 use coracle_client::beat::Patience;
 use coracle_client::informer::deleting;
-use coracle_client::{Context, Controller, Informer, Next, ReconcileError, Reconciler, WorkQueue};
+use coracle_client::{Action, Context, Controller, Informer, ReconcileError, Reconciler, WorkQueue};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
@@ -122,23 +122,23 @@ impl Reconciler for Attacher {
         "csi-attacher"
     }
 
-    async fn reconcile(&self, name: &String) -> Result<Next, ReconcileError> {
-        let Some(attachment) = self.attachments.get("", name) else { return Ok(Next::Done) };
+    async fn reconcile(&self, name: &String) -> Result<Action, ReconcileError> {
+        let Some(attachment) = self.attachments.get("", name) else { return Ok(Action::AwaitChange) };
         let driver = &attachment.spec.attacher;
         // Volumes that are written in a pod are migrated plugins', which there are none of.
         if !self.services.is_ours(driver) || volume_of(&attachment).is_none() {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let service =
             self.services.of(driver).await.map_err(|error| ReconcileError::Other(error.to_string()))?;
-        let Some(service) = service else { return Ok(Next::Done) };
+        let Some(service) = service else { return Ok(Action::AwaitChange) };
         let attached = attachment.status.as_ref().is_some_and(|status| status.attached);
         let done = match (deleting(attachment.as_ref()), attached) {
             (true, _) => self.detach(&attachment, &service).await,
-            (false, true) => return Ok(Next::Done),
+            (false, true) => return Ok(Action::AwaitChange),
             (false, false) => self.attach(&attachment, &service).await,
         };
-        let Err(error) = done else { return Ok(Next::Done) };
+        let Err(error) = done else { return Ok(Action::AwaitChange) };
         let message = coracle_api::error::chain(&error);
         let kind = if deleting(attachment.as_ref()) { "detachError" } else { "attachError" };
         let told = json!({ "attached": attached, kind: { "message": message, "time": Timestamp::now().to_string() } });

@@ -11,7 +11,7 @@ use crate::csi::controller_messages::{
 };
 use crate::csi::messages::Topology;
 use coracle_client::beat::Patience;
-use coracle_client::{Context, Controller, Informer, Next, ReconcileError, Reconciler, WorkQueue};
+use coracle_client::{Action, Context, Controller, Informer, ReconcileError, Reconciler, WorkQueue};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use kube::ResourceExt;
@@ -83,16 +83,16 @@ impl Reconciler for Capacity {
         "csi-capacity"
     }
 
-    async fn reconcile(&self, driver: &String) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, driver: &String) -> Result<Action, ReconcileError> {
         let asked = self.services.object(driver).is_some_and(|object| tells(&object));
         let service =
             self.services.of(driver).await.map_err(|error| ReconcileError::Other(error.to_string()))?;
         let service = service.filter(|service| asked && service.can(ControllerRpcType::GetCapacity));
         let (rooms, next) = match service {
-            Some(service) => (self.rooms(driver, &service).await?, Next::After(RETRY_INTERVAL)),
+            Some(service) => (self.rooms(driver, &service).await?, Action::RequeueAfter(RETRY_INTERVAL)),
             // A driver that is only away for a moment has its room still.
-            None if asked && self.services.is_ours(driver) => return Ok(Next::Done),
-            None => (Vec::new(), Next::Done),
+            None if asked && self.services.is_ours(driver) => return Ok(Action::AwaitChange),
+            None => (Vec::new(), Action::AwaitChange),
         };
         let labels =
             [(DRIVER_NAME.to_owned(), driver.clone()), (MANAGED_BY.to_owned(), "coracle".to_owned())];

@@ -15,7 +15,7 @@ use crate::facts;
 use coracle_client::beat::Patience;
 use coracle_client::informer::api_for;
 use coracle_client::{
-    Context, Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
+    Action, Context, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
 };
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, ModifyVolumeStatus, PersistentVolume, PersistentVolumeClaim,
@@ -103,22 +103,22 @@ impl Reconciler for Modifier {
         "csi-modifier"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(known) = self.claims.get_key(key) else { return Ok(Next::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(known) = self.claims.get_key(key) else { return Ok(Action::AwaitChange) };
         let volume = facts::volume_name(&known).and_then(|name| self.volumes.get("", name));
         let Some(volume) = volume.filter(|volume| facts::is_bound_to(volume, &known)) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let source = volume.spec.as_ref().and_then(|spec| spec.csi.clone());
         let Some(source) = source.filter(|source| self.services.is_ours(&source.driver)) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let service = self.services.of(&source.driver).await;
         let service = service.map_err(|error| ReconcileError::Other(error.to_string()))?;
-        let Some(service) = service else { return Ok(Next::Done) };
+        let Some(service) = service else { return Ok(Action::AwaitChange) };
         let api: Api<PersistentVolumeClaim> = api_for(&self.client, key);
-        let Some(claim) = api.get_opt(&key.name).await? else { return Ok(Next::Done) };
-        let Some(name) = target(&claim).map(str::to_owned) else { return Ok(Next::Done) };
+        let Some(claim) = api.get_opt(&key.name).await? else { return Ok(Action::AwaitChange) };
+        let Some(name) = target(&claim).map(str::to_owned) else { return Ok(Action::AwaitChange) };
         let class = self.classes.get("", &name).filter(|class| class.driver_name == source.driver);
         let Some(class) = class else { return self.pending(&claim, &name).await };
         self.modify(&claim, (&volume, &source), &class, &service).await
@@ -126,11 +126,11 @@ impl Reconciler for Modifier {
 }
 
 impl Modifier {
-    async fn pending(&self, claim: &PersistentVolumeClaim, name: &str) -> Result<Next, ReconcileError> {
+    async fn pending(&self, claim: &PersistentVolumeClaim, name: &str) -> Result<Action, ReconcileError> {
         let message = format!("VolumeAttributesClass \"{name}\" is not there, or is for another driver");
         self.recorder.warning(claim, "VolumeModifyFailed", message);
         self.write(claim, at(claim, name, "Pending", None)).await?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     async fn modify(
@@ -139,7 +139,7 @@ impl Modifier {
         (volume, source): (&PersistentVolume, &CSIPersistentVolumeSource),
         class: &VolumeAttributesClass,
         service: &ControllerService,
-    ) -> Result<Next, ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         let (name, volume_name) = (
             class.metadata.name.clone().unwrap_or_default(),
             volume.metadata.name.clone().unwrap_or_default(),
@@ -147,7 +147,7 @@ impl Modifier {
         if !service.can(ControllerRpcType::ModifyVolume) {
             let message = format!("driver {} cannot modify volumes", source.driver);
             self.recorder.warning(claim, "VolumeModifyFailed", message);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let message = format!("external resizer is modifying volume {volume_name} with vac {name}");
         self.recorder.normal(claim, "VolumeModify", message);
@@ -159,7 +159,7 @@ impl Modifier {
             let state = if infeasible { "Infeasible" } else { "InProgress" };
             self.write(&claim, at(&claim, &name, state, Some(&message))).await?;
             return if infeasible {
-                Ok(Next::After(INFEASIBLE))
+                Ok(Action::RequeueAfter(INFEASIBLE))
             } else {
                 Err(ReconcileError::Other(message))
             };
@@ -170,7 +170,7 @@ impl Modifier {
         self.write(&claim, done(&claim, &name)).await?;
         let message = format!("external resizer modified volume {volume_name} with vac {name} successfully");
         self.recorder.normal(&claim, "VolumeModifySuccessful", message);
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     async fn call(

@@ -22,7 +22,7 @@ use crate::provision::{self, volume_name};
 use coracle_client::beat::Patience;
 use coracle_client::informer::{api_for, deleting};
 use coracle_client::{
-    Context, Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
+    Action, Context, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
 };
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, SecretReference};
 use k8s_openapi::api::storage::v1::{
@@ -171,7 +171,7 @@ impl Reconciler for Provisioner {
         NAME
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, ReconcileError> {
         match key {
             Key::Claim(key) => self.sync_claim(key).await,
             Key::Volume(name) => self.end(name).await,
@@ -180,9 +180,9 @@ impl Reconciler for Provisioner {
 }
 
 impl Provisioner {
-    async fn sync_claim(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
+    async fn sync_claim(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(claim) = self.claims.get_key(key).filter(|claim| concerns(claim)) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let made =
             facts::volume_name(&claim).is_some() || self.volumes.get("", &volume_name(&claim)).is_some();
@@ -192,16 +192,16 @@ impl Provisioner {
         }
         let class = self.classes.get("", facts::class_of(&claim)).filter(|class| class.provisioner == driver);
         let Some(class) = class else {
-            return if deleting(claim.as_ref()) { self.leave(&claim).await } else { Ok(Next::Done) };
+            return if deleting(claim.as_ref()) { self.leave(&claim).await } else { Ok(Action::AwaitChange) };
         };
         if deleting(claim.as_ref()) && !in_progress(&claim) || !is_due(&claim, &class) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         match DataSource::of(&claim) {
             DataSource::Populator => {
                 let message = "Assuming an external populator will provision the volume";
                 self.recorder.normal(claim.as_ref(), "Provisioning", message);
-                Ok(Next::Done)
+                Ok(Action::AwaitChange)
             }
             _ => self.provision(&claim, &class, driver).await,
         }
@@ -212,12 +212,12 @@ impl Provisioner {
         claim: &Arc<PersistentVolumeClaim>,
         class: &StorageClass,
         driver: &str,
-    ) -> Result<Next, ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         // One that is not there now wakes all claims when it comes.
-        let Some(service) = self.service(driver).await? else { return Ok(Next::Done) };
+        let Some(service) = self.service(driver).await? else { return Ok(Action::AwaitChange) };
         let made = self.make(claim, class, driver, &service).await;
         let error = match made {
-            Ok(()) => return Ok(Next::Done),
+            Ok(()) => return Ok(Action::AwaitChange),
             // Somebody else has written the claim: with what it is now, at once.
             Err(ProvisionError::Write(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
                 return Err(kube::Error::Api(status).into());
@@ -234,7 +234,7 @@ impl Provisioner {
         } else if !error.may_be_under_way() {
             self.leave(claim).await?;
             if deleting(claim.as_ref()) {
-                return Ok(Next::Done);
+                return Ok(Action::AwaitChange);
             }
         }
         Err(ReconcileError::Other(message))
@@ -303,14 +303,16 @@ impl Provisioner {
     }
 
     /// Nothing is under way any more.
-    async fn leave(&self, claim: &PersistentVolumeClaim) -> Result<Next, ReconcileError> {
+    async fn leave(&self, claim: &PersistentVolumeClaim) -> Result<Action, ReconcileError> {
         let key = ObjectKey::of(claim);
         let api: Api<PersistentVolumeClaim> = api_for(&self.client, &key);
         // What has just begun is not in the informer yet.
-        let Some(live) = api.get_opt(&key.name).await?.filter(in_progress) else { return Ok(Next::Done) };
+        let Some(live) = api.get_opt(&key.name).await?.filter(in_progress) else {
+            return Ok(Action::AwaitChange);
+        };
         let rest = live.finalizers().iter().filter(|finalizer| *finalizer != IN_PROGRESS);
         self.write_finalizers(&live, rest.cloned().collect()).await?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     async fn write_finalizers(
@@ -368,31 +370,31 @@ impl Provisioner {
         Ok(())
     }
 
-    async fn end(&self, name: &str) -> Result<Next, ReconcileError> {
+    async fn end(&self, name: &str) -> Result<Action, ReconcileError> {
         let Some(volume) = self.volumes.get("", name).filter(|volume| ends(volume)) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let driver = facts::annotation(volume.as_ref(), PROVISIONED_BY).unwrap_or_default();
         let Some(source) = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref()) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         if source.driver != driver || !self.services.is_ours(driver) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         if facts::reclaim_policy(&volume) != "Delete" {
             return if deleting(volume.as_ref()) {
                 provision::drop_finalizer(&self.client, name).await
             } else {
-                Ok(Next::Done)
+                Ok(Action::AwaitChange)
             };
         }
         // Its attachment's end wakes the volume again.
         let attached =
             |a: &Arc<VolumeAttachment>| a.spec.source.persistent_volume_name.as_deref() == Some(name);
         if self.attachments.iter().any(|a| attached(&a)) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
-        let Some(service) = self.service(driver).await? else { return Ok(Next::Done) };
+        let Some(service) = self.service(driver).await? else { return Ok(Action::AwaitChange) };
         if let Err(error) = self.delete(&volume, &source.volume_handle, &service).await {
             self.recorder.warning(volume.as_ref(), "VolumeFailedDelete", error.to_string());
             return Err(ReconcileError::Other(error.to_string()));

@@ -18,7 +18,7 @@ use crate::facts::{self, written};
 use coracle_client::beat::Patience;
 use coracle_client::informer::{api_for, deleting};
 use coracle_client::{
-    Context, Controller, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
+    Action, Context, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
 };
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus,
@@ -103,10 +103,10 @@ impl Reconciler for Resizer {
         "csi-resizer"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(growing) = self.growing(key).await? else { return Ok(Next::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(growing) = self.growing(key).await? else { return Ok(Action::AwaitChange) };
         match resize_plan::wanted(&growing.claim, &growing.volume) {
-            None => Ok(Next::Done),
+            None => Ok(Action::AwaitChange),
             Some(bytes) => self.expand(growing, bytes).await,
         }
     }
@@ -140,13 +140,13 @@ impl Resizer {
         Ok(ours.then(|| Growing { key: key.clone(), claim, volume, source, service }))
     }
 
-    async fn expand(&self, mut growing: Growing, bytes: i64) -> Result<Next, ReconcileError> {
+    async fn expand(&self, mut growing: Growing, bytes: i64) -> Result<Action, ReconcileError> {
         let name = growing.volume.metadata.name.clone().unwrap_or_default();
         if !growing.service.can(ControllerRpcType::ExpandVolume) {
             if !self.services.node_grows(&growing.source.driver) {
                 let message = format!("driver {} cannot make volumes larger", growing.source.driver);
                 self.recorder.warning(growing.claim.as_ref(), "VolumeResizeFailed", message);
-                return Ok(Next::Done);
+                return Ok(Action::AwaitChange);
             }
             self.write_size(&growing, bytes).await?;
             return self.await_node(&growing).await;
@@ -168,7 +168,7 @@ impl Resizer {
         }
         self.write(&growing, resize_plan::finished(&growing.claim, size)).await?;
         self.recorder.normal(growing.claim.as_ref(), "VolumeResizeSuccessful", "Resize volume succeeded");
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     async fn call(
@@ -197,20 +197,20 @@ impl Resizer {
         growing: &Growing,
         name: &str,
         error: &ResizeError,
-    ) -> Result<Next, ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         let driver = &growing.source.driver;
         let message = format!("resize volume \"{name}\" by resizer \"{driver}\" failed: {error}");
         self.recorder.warning(growing.claim.as_ref(), "VolumeResizeFailed", message.clone());
         let infeasible = matches!(error, ResizeError::Call(error) if error.is_infeasible());
         self.write(growing, resize_plan::failed(&growing.claim, &message, infeasible)).await?;
-        if infeasible { Ok(Next::After(INFEASIBLE)) } else { Err(ReconcileError::Other(message)) }
+        if infeasible { Ok(Action::RequeueAfter(INFEASIBLE)) } else { Err(ReconcileError::Other(message)) }
     }
 
-    async fn await_node(&self, growing: &Growing) -> Result<Next, ReconcileError> {
+    async fn await_node(&self, growing: &Growing) -> Result<Action, ReconcileError> {
         self.write(growing, resize_plan::for_node(&growing.claim)).await?;
         let message = "Require file system resize of volume on node";
         self.recorder.normal(growing.claim.as_ref(), "FileSystemResizeRequired", message);
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     async fn write_size(&self, growing: &Growing, bytes: i64) -> Result<(), ReconcileError> {

@@ -20,7 +20,7 @@ use crate::provision;
 use crate::volumes::Mounter;
 use coracle_client::informer::api_for;
 use coracle_client::{
-    Context, Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder,
+    Action, Context, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler, Recorder,
 };
 use job::Job;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
@@ -127,7 +127,7 @@ impl Reconciler for LocalPath {
         crate::facts::LOCAL_PATH
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, ReconcileError> {
         match key {
             Key::Claim(key) => {
                 self.grow(key).await?;
@@ -144,26 +144,26 @@ impl Reconciler for LocalPath {
 }
 
 impl LocalPath {
-    async fn provision(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(claim) = self.claims.get_key(key) else { return Ok(Next::Done) };
+    async fn provision(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(claim) = self.claims.get_key(key) else { return Ok(Action::AwaitChange) };
         let class = self.classes.get("", facts::class_of(&claim));
-        let Some(node) = plan::node_of(&claim, class.as_deref()) else { return Ok(Next::Done) };
+        let Some(node) = plan::node_of(&claim, class.as_deref()) else { return Ok(Action::AwaitChange) };
         let name = provision::volume_name(&claim);
         let Some(class) = class.filter(|_| self.volumes.get("", &name).is_none()) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let source = DataSource::of(&claim);
         if source == DataSource::Populator {
             let message = "Assuming an external populator will provision the volume";
             self.recorder.normal(claim.as_ref(), "Provisioning", message);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let limited = plan::limits(&class);
         let refusal = provision::refusal(&claim).map(str::to_owned).or(limited.clone().err());
         let Some(home) = self.home(node) else {
             let why = format!("node {node} keeps no local-path volumes: its kubelet does not say where");
             self.failed(&claim, &class, &why);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let from = match refusal {
             Some(why) => Err(why),
@@ -182,7 +182,7 @@ impl LocalPath {
                 if new {
                     self.tell_begun(&claim);
                 }
-                Ok(Next::Done)
+                Ok(Action::AwaitChange)
             }
             Outcome::Failed { error, full } => {
                 let message = self.failed(&claim, &class, &error);
@@ -218,7 +218,7 @@ impl LocalPath {
         claim: &PersistentVolumeClaim,
         class: &StorageClass,
         volume: &PersistentVolume,
-    ) -> Result<Next, ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         let api: Api<PersistentVolume> = Api::all(self.client.clone());
         match api.create(&PostParams::default(), volume).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -233,7 +233,7 @@ impl LocalPath {
                 }
             }
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     /// The directory on this node that a claim's volume is to be a copy of.
@@ -326,8 +326,8 @@ impl LocalPath {
         Ok(())
     }
 
-    async fn end(&self, name: &str) -> Result<Next, ReconcileError> {
-        let Some(volume) = self.volumes.get("", name) else { return Ok(Next::Done) };
+    async fn end(&self, name: &str) -> Result<Action, ReconcileError> {
+        let Some(volume) = self.volumes.get("", name) else { return Ok(Action::AwaitChange) };
         if !plan::ends(&volume) {
             return self.settle(&volume).await;
         }
@@ -341,7 +341,7 @@ impl LocalPath {
         match ending {
             (Ending::Delete(directory), Some(home)) => {
                 match self.work(&home, name, &Job::Remove { directory }).await? {
-                    Outcome::Waits { .. } => return Ok(Next::Done),
+                    Outcome::Waits { .. } => return Ok(Action::AwaitChange),
                     Outcome::Failed { error, .. } => {
                         self.recorder.warning(volume.as_ref(), "VolumeFailedDelete", error.clone());
                         return Err(ReconcileError::Other(error));
@@ -352,7 +352,7 @@ impl LocalPath {
                 provision::delete(&self.client, &volume).await?;
             }
             (Ending::LetGo, _) => {}
-            _ => return Ok(Next::Done),
+            _ => return Ok(Action::AwaitChange),
         }
         provision::drop_finalizer(&self.client, name).await
     }

@@ -6,7 +6,7 @@
 use super::{LocalPath, hostname, mail, plan};
 use crate::capacities::{self, DRIVER_NAME, MANAGED_BY, Room};
 use crate::facts::{HOSTNAME, LOCAL_PATH};
-use coracle_client::{Context, Controller, Informer, Next, ReconcileError, Reconciler};
+use coracle_client::{Action, Context, Controller, Informer, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 use kube::ResourceExt;
@@ -65,7 +65,7 @@ impl Reconciler for Rooms {
         "local-path-capacity"
     }
 
-    async fn reconcile(&self, _: &&'static str) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, _: &&'static str) -> Result<Action, ReconcileError> {
         let classes = self.local.classes.iter().filter(|class| class.provisioner == LOCAL_PATH);
         let limited = classes.filter(|class| plan::limits(class) == Ok(true));
         let mut rooms = Vec::new();
@@ -76,7 +76,7 @@ impl Reconciler for Rooms {
         let labels =
             [(DRIVER_NAME.to_owned(), LABEL.to_owned()), (MANAGED_BY.to_owned(), "coracle".to_owned())];
         capacities::publish(&self.local.client, &self.capacities, &labels.into(), &rooms).await?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 

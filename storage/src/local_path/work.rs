@@ -4,7 +4,7 @@ use super::job::{Job, perform};
 use super::{LocalPath, hostname, mail, plan};
 use crate::expand::wants_to_grow;
 use crate::facts;
-use coracle_client::{Next, ObjectKey, ReconcileError};
+use coracle_client::{Action, ObjectKey, ReconcileError};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -78,16 +78,16 @@ impl LocalPath {
     }
 
     /// Goes on with a volume that is there and stays: what its node has said is read, and taken away.
-    pub(crate) async fn settle(&self, volume: &PersistentVolume) -> Result<Next, ReconcileError> {
-        let Some(hostname) = plan::home(volume) else { return Ok(Next::Done) };
+    pub(crate) async fn settle(&self, volume: &PersistentVolume) -> Result<Action, ReconcileError> {
+        let Some(hostname) = plan::home(volume) else { return Ok(Action::AwaitChange) };
         if let Some(claim) = self.growing(volume) {
             self.grow(&claim).await?;
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let name = volume.metadata.name.clone().unwrap_or_default();
-        let Some(home) = self.home_by_hostname(hostname) else { return Ok(Next::Done) };
+        let Some(home) = self.home_by_hostname(hostname) else { return Ok(Action::AwaitChange) };
         self.close_if_answered(&home, &name).await?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     pub(crate) async fn close_if_answered(&self, home: &Home, volume: &str) -> Result<(), ReconcileError> {
@@ -104,10 +104,10 @@ impl LocalPath {
     }
 
     /// Takes away what was written about a volume that nobody waits for any more, and what was made of it.
-    pub(crate) async fn forget(&self, volume: &str) -> Result<Next, ReconcileError> {
+    pub(crate) async fn forget(&self, volume: &str) -> Result<Action, ReconcileError> {
         // The informers run apart: it may be there, and its data somebody's.
         if Api::<PersistentVolume>::all(self.client.clone()).get_opt(volume).await?.is_some() {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         for node in self.nodes.iter() {
             let Some(home) = self.home(&node.name_any()) else { continue };
@@ -124,7 +124,7 @@ impl LocalPath {
                 Outcome::Done => self.close_mail(&home, volume).await?,
             }
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     pub(crate) async fn close_mail(&self, home: &Home, volume: &str) -> Result<(), ReconcileError> {

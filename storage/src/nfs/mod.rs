@@ -10,7 +10,7 @@ use crate::csi_control::DataSource;
 use crate::provision;
 use crate::volumes::{Mounter, NfsMount, VolumeError, blocking, digest, make_dir_all};
 use coracle_client::{
-    Context, Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder,
+    Action, Context, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler, Recorder,
 };
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -97,7 +97,7 @@ impl Reconciler for Nfs {
         NAME
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, ReconcileError> {
         match key {
             Key::Claim(key) => self.provision(key).await,
             Key::Volume(name) => self.end(name).await,
@@ -106,21 +106,21 @@ impl Reconciler for Nfs {
 }
 
 impl Nfs {
-    async fn provision(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(claim) = self.claims.get_key(key) else { return Ok(Next::Done) };
+    async fn provision(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(claim) = self.claims.get_key(key) else { return Ok(Action::AwaitChange) };
         let class = self.classes.get("", crate::facts::class_of(&claim));
         let Some((class, share)) = class.and_then(|class| plan::share(&class).map(|share| (class, share)))
         else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let known = self.volumes.get("", &provision::volume_name(&claim)).is_some();
         if known || !plan::is_due(&claim, &class) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         if DataSource::of(&claim) == DataSource::Populator {
             let message = "Assuming an external populator will provision the volume";
             self.recorder.normal(claim.as_ref(), "Provisioning", message);
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let failed = |why: &str| {
             let message =
@@ -139,7 +139,7 @@ impl Nfs {
             Ok(directory) => directory,
             Err(why) => {
                 failed(&why);
-                return Ok(Next::Done);
+                return Ok(Action::AwaitChange);
             }
         };
         let message = format!("External provisioner is provisioning volume for claim \"{key}\"");
@@ -160,18 +160,18 @@ impl Nfs {
                 self.recorder.normal(claim.as_ref(), "ProvisioningSucceeded", message);
             }
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
-    async fn end(&self, name: &str) -> Result<Next, ReconcileError> {
-        let Some(volume) = self.volumes.get("", name) else { return Ok(Next::Done) };
+    async fn end(&self, name: &str) -> Result<Action, ReconcileError> {
+        let Some(volume) = self.volumes.get("", name) else { return Ok(Action::AwaitChange) };
         let class = self.classes.get("", crate::facts::class_of_volume(&volume));
         let Some((class, share)) = class.and_then(|class| plan::share(&class).map(|share| (class, share)))
         else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         let done = match plan::ending(&volume, &class, &share) {
-            Ending::NotYet => return Ok(Next::Done),
+            Ending::NotYet => return Ok(Action::AwaitChange),
             Ending::LetGo => Ok(()),
             Ending::Delete(path) => {
                 self.in_share(&share, move |root| remove_below(root, &root.join(path))).await

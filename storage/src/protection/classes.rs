@@ -2,7 +2,7 @@
 
 use super::{Clients, deleting};
 use coracle_api::well_known;
-use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::ResourceExt;
@@ -70,12 +70,12 @@ impl Reconciler for Classes {
         "volumeattributesclass-protection-controller"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(class) = self.classes.get_key(key) else { return Ok(Next::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(class) = self.classes.get_key(key) else { return Ok(Action::AwaitChange) };
         let mut changed = VolumeAttributesClass::clone(&class);
         if deleting(class.as_ref()) {
             if self.is_used(&key.name).await? {
-                return Ok(Next::Done);
+                return Ok(Action::AwaitChange);
             }
             changed.finalizers_mut().retain(|f| f != FINALIZER);
         } else if !class.finalizers().iter().any(|f| f == FINALIZER) {
@@ -85,7 +85,7 @@ impl Reconciler for Classes {
             let api: kube::Api<VolumeAttributesClass> = kube::Api::all(self.client.clone());
             api.replace(&key.name, &PostParams::default(), &changed).await?;
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 

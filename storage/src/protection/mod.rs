@@ -9,7 +9,7 @@ use coracle_api::storage::ephemeral_claim;
 use coracle_api::well_known;
 use coracle_client::Clients;
 use coracle_client::informer::{api_for, deleting};
-use coracle_client::{Controller, Delta, Informer, Next, ObjectKey, ReconcileError, Reconciler};
+use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -74,8 +74,8 @@ impl Reconciler for Claims {
         "pvc-protection-controller"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(claim) = self.claims.get_key(key) else { return Ok(Next::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(claim) = self.claims.get_key(key) else { return Ok(Action::AwaitChange) };
         let api: Api<PersistentVolumeClaim> = api_for(&self.client, key);
         let mut changed = PersistentVolumeClaim::clone(&claim);
         if deleting(claim.as_ref()) {
@@ -83,7 +83,7 @@ impl Reconciler for Claims {
             let pods: Api<Pod> = api_for(&self.client, key);
             let used = pods.list(&ListParams::default()).await?.iter().any(|pod| holds(pod, &key.name));
             if used {
-                return Ok(Next::Done);
+                return Ok(Action::AwaitChange);
             }
             changed.finalizers_mut().retain(|f| f != CLAIM_FINALIZER);
         } else if !claim.finalizers().iter().any(|f| f == CLAIM_FINALIZER) {
@@ -92,7 +92,7 @@ impl Reconciler for Claims {
         if changed.finalizers() != claim.finalizers() {
             api.replace(&key.name, &PostParams::default(), &changed).await?;
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 
@@ -115,12 +115,12 @@ impl Reconciler for Volumes {
         "pv-protection-controller"
     }
 
-    async fn reconcile(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(volume) = self.volumes.get_key(key) else { return Ok(Next::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(volume) = self.volumes.get_key(key) else { return Ok(Action::AwaitChange) };
         let mut changed = PersistentVolume::clone(&volume);
         if deleting(volume.as_ref()) {
             if facts::phase(&volume) == "Bound" {
-                return Ok(Next::Done);
+                return Ok(Action::AwaitChange);
             }
             changed.finalizers_mut().retain(|f| f != VOLUME_FINALIZER);
         } else if !volume.finalizers().iter().any(|f| f == VOLUME_FINALIZER) {
@@ -130,7 +130,7 @@ impl Reconciler for Volumes {
             let api: Api<PersistentVolume> = Api::all(self.client.clone());
             api.replace(&key.name, &PostParams::default(), &changed).await?;
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 }
 

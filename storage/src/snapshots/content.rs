@@ -4,7 +4,7 @@ use super::control::{CONTENT_FINALIZER, Snapshots};
 use super::taker::{TakeError, Taken, Taker};
 use super::types::{VolumeSnapshotClass, VolumeSnapshotContent, text};
 use coracle_client::informer::deleting;
-use coracle_client::{Next, ReconcileError};
+use coracle_client::{Action, ReconcileError};
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -33,21 +33,21 @@ fn until_looked(content: &VolumeSnapshotContent) -> Duration {
 }
 
 impl<T: Taker> Snapshots<T> {
-    pub(super) async fn sync_content(&self, name: &str) -> Result<Next, ReconcileError> {
+    pub(super) async fn sync_content(&self, name: &str) -> Result<Action, ReconcileError> {
         let content = self.contents.get("", name);
         let Some(content) = content.filter(|content| self.taker.serves(&content.spec.driver)) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         if deleting(content.as_ref()) {
             return self.remove(&content).await;
         }
         if content.status["readyToUse"] == true {
             self.taker.settle(&content).await?;
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         // Of one that was made elsewhere, not before somebody has bound it.
         if content.spec.volume_snapshot_ref.uid.is_empty() {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         self.make(&content).await
     }
@@ -56,16 +56,16 @@ impl<T: Taker> Snapshots<T> {
         self.class(content.spec.volume_snapshot_class_name.as_deref()?)
     }
 
-    async fn make(&self, content: &VolumeSnapshotContent) -> Result<Next, ReconcileError> {
+    async fn make(&self, content: &VolumeSnapshotContent) -> Result<Action, ReconcileError> {
         self.hold(content).await?;
         let class = self.class_of_content(content);
         match self.taker.take(content, class.as_deref()).await {
-            Ok(Taken::Waits) => Ok(Next::Done),
+            Ok(Taken::Waits) => Ok(Action::AwaitChange),
             Ok(Taken::Cut { handle, ready, created, restore_bytes }) => {
                 let status = json!({ "snapshotHandle": handle, "readyToUse": ready,
                     "creationTime": created, "restoreSize": restore_bytes, "error": null });
                 self.write(content, status).await?;
-                Ok(if ready { Next::Done } else { Next::After(until_looked(content)) })
+                Ok(if ready { Action::AwaitChange } else { Action::RequeueAfter(until_looked(content)) })
             }
             Err(TakeError::Later(error)) => Err(error),
             Err(TakeError::Told(why)) => {
@@ -95,20 +95,20 @@ impl<T: Taker> Snapshots<T> {
     }
 
     /// Not before its snapshot goes.
-    async fn remove(&self, content: &VolumeSnapshotContent) -> Result<Next, ReconcileError> {
+    async fn remove(&self, content: &VolumeSnapshotContent) -> Result<Action, ReconcileError> {
         if !content.finalizers().iter().any(|finalizer| finalizer == CONTENT_FINALIZER) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let reference = &content.spec.volume_snapshot_ref;
         let snapshot = self.snapshots.get(&reference.namespace, &reference.name);
         if snapshot.is_some_and(|s| s.uid().as_ref() == Some(&reference.uid) && !deleting(s.as_ref())) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         if content.spec.deletion_policy == "Delete" {
             let class = self.class_of_content(content);
             match self.taker.delete(content, class.as_deref()).await {
                 Ok(true) => {}
-                Ok(false) => return Ok(Next::Done),
+                Ok(false) => return Ok(Action::AwaitChange),
                 Err(TakeError::Later(error)) => return Err(error),
                 Err(TakeError::Told(why)) => {
                     let message = format!("Failed to delete snapshot: {why}");
@@ -123,7 +123,7 @@ impl<T: Taker> Snapshots<T> {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             written => drop(written?),
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     fn all(&self) -> Api<VolumeSnapshotContent> {

@@ -7,7 +7,7 @@ use super::types::{
 };
 use crate::facts;
 use coracle_client::informer::deleting;
-use coracle_client::{Informer, Next, ObjectKey, ReconcileError, Reconciler, Recorder};
+use coracle_client::{Action, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
@@ -81,7 +81,7 @@ impl<T: Taker> Reconciler for Snapshots<T> {
         "snapshot-controller"
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, ReconcileError> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, ReconcileError> {
         match key {
             Key::Snapshot(key) => self.sync_snapshot(key).await,
             Key::Content(name) => self.sync_content(name).await,
@@ -90,8 +90,8 @@ impl<T: Taker> Reconciler for Snapshots<T> {
 }
 
 impl<T: Taker> Snapshots<T> {
-    async fn sync_snapshot(&self, key: &ObjectKey) -> Result<Next, ReconcileError> {
-        let Some(snapshot) = self.snapshots.get_key(key) else { return Ok(Next::Done) };
+    async fn sync_snapshot(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(snapshot) = self.snapshots.get_key(key) else { return Ok(Action::AwaitChange) };
         let content = self.contents.get("", &named(&snapshot));
         let ours = match &content {
             Some(content) => self.taker.serves(&content.spec.driver),
@@ -100,10 +100,10 @@ impl<T: Taker> Snapshots<T> {
         // Whoever bound it may be gone with its content; then nobody else lets it go.
         let lost = deleting(snapshot.as_ref()) && content.is_none() && !self.names_another(&snapshot);
         if !ours && !lost {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         if self.taker.is_bound_elsewhere().await? {
-            return Ok(Next::After(ELSEWHERE_LOOK));
+            return Ok(Action::RequeueAfter(ELSEWHERE_LOOK));
         }
         match content {
             _ if deleting(snapshot.as_ref()) => self.end(&snapshot).await,
@@ -159,15 +159,15 @@ impl<T: Taker> Snapshots<T> {
         Ok((name.clone(), volume.ok_or_else(|| format!("the PVC {name} is not yet bound to a PV"))?))
     }
 
-    async fn begin(&self, snapshot: &VolumeSnapshot) -> Result<Next, ReconcileError> {
+    async fn begin(&self, snapshot: &VolumeSnapshot) -> Result<Action, ReconcileError> {
         // One that was made elsewhere is bound when its content is there.
         let Some(class) = self.class_of(snapshot).filter(|_| is_dynamic(snapshot)) else {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         };
         match self.planned(snapshot, &class) {
             Ok(content) => self.write_content(snapshot, &content).await,
             // Of a volume of another driver; a default class is not meant for it.
-            Err(_) if snapshot.spec.volume_snapshot_class_name.is_none() => Ok(Next::Done),
+            Err(_) if snapshot.spec.volume_snapshot_class_name.is_none() => Ok(Action::AwaitChange),
             Err(why) => {
                 let message = format!("Failed to create snapshot content with error {why}");
                 self.refuse(snapshot, "SnapshotContentCreationFailed", &message).await
@@ -216,7 +216,7 @@ impl<T: Taker> Snapshots<T> {
         &self,
         snapshot: &VolumeSnapshot,
         content: &VolumeSnapshotContent,
-    ) -> Result<Next, ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         self.keep(snapshot).await?;
         if let Some(claim) = &snapshot.spec.source.persistent_volume_claim_name {
             hold(&self.common.client, &snapshot.namespace().unwrap_or_default(), claim).await?;
@@ -232,7 +232,7 @@ impl<T: Taker> Snapshots<T> {
         let name = content.name_any();
         let status = json!({ "boundVolumeSnapshotContentName": name, "readyToUse": false, "error": null });
         self.write_status(snapshot, status).await?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     /// Sees to it that the two name each other, and goes on.
@@ -240,7 +240,7 @@ impl<T: Taker> Snapshots<T> {
         &self,
         snapshot: &VolumeSnapshot,
         content: &VolumeSnapshotContent,
-    ) -> Result<Next, ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         let reference = &content.spec.volume_snapshot_ref;
         if !is_dynamic(snapshot) {
             if content.spec.source.snapshot_handle.is_none() {
@@ -286,7 +286,7 @@ impl<T: Taker> Snapshots<T> {
         &self,
         snapshot: &VolumeSnapshot,
         content: &VolumeSnapshotContent,
-    ) -> Result<Next, ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         let status = told(content);
         let fields = status.as_object().into_iter().flatten();
         if !fields.into_iter().all(|(field, value)| snapshot.status[field] == *value) {
@@ -305,7 +305,7 @@ impl<T: Taker> Snapshots<T> {
         if content.status["readyToUse"] == true {
             self.release(snapshot).await?;
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     /// Lets the claim go, unless another snapshot of it is being taken.
@@ -327,15 +327,15 @@ impl<T: Taker> Snapshots<T> {
     }
 
     /// Its content goes first, unless it is kept.
-    async fn end(&self, snapshot: &VolumeSnapshot) -> Result<Next, ReconcileError> {
+    async fn end(&self, snapshot: &VolumeSnapshot) -> Result<Action, ReconcileError> {
         if !snapshot.finalizers().iter().any(|finalizer| finalizer == SNAPSHOT_FINALIZER) {
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         if self.is_being_restored(snapshot) {
             let message = "Snapshot is being used to restore a PVC";
             self.common.recorder.warning(snapshot, "SnapshotDeletePending", message);
             // The claim's end, or its volume, wakes the snapshot.
-            return Ok(Next::Done);
+            return Ok(Action::AwaitChange);
         }
         let api: Api<VolumeSnapshotContent> = Api::all(self.common.client.clone());
         let live = api.get_opt(&named(snapshot)).await?;
@@ -353,7 +353,7 @@ impl<T: Taker> Snapshots<T> {
                     api.delete(&live.name_any(), &DeleteParams::default()).await?;
                 }
                 // Its end wakes the snapshot.
-                return Ok(Next::Done);
+                return Ok(Action::AwaitChange);
             }
         }
         self.release(snapshot).await?;
@@ -391,13 +391,13 @@ impl<T: Taker> Snapshots<T> {
         snapshot: &VolumeSnapshot,
         reason: &str,
         message: &str,
-    ) -> Result<Next, ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         if text(&snapshot.status["error"], "message") != Some(message) {
             self.common.recorder.warning(snapshot, reason, message);
             let error = json!({ "message": message, "time": Timestamp::now().to_string() });
             self.write_status(snapshot, json!({ "readyToUse": false, "error": error })).await?;
         }
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     fn api(&self, snapshot: &VolumeSnapshot) -> Api<VolumeSnapshot> {
@@ -408,12 +408,12 @@ impl<T: Taker> Snapshots<T> {
         &self,
         snapshot: &VolumeSnapshot,
         finalizers: Vec<String>,
-    ) -> Result<Next, ReconcileError> {
+    ) -> Result<Action, ReconcileError> {
         let version = snapshot.resource_version();
         let patch = json!({ "metadata": { "finalizers": finalizers, "resourceVersion": version } });
         let api = self.api(snapshot);
         api.patch(&snapshot.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
-        Ok(Next::Done)
+        Ok(Action::AwaitChange)
     }
 
     async fn write_status(&self, snapshot: &VolumeSnapshot, status: Value) -> Result<(), ReconcileError> {

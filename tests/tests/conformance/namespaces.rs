@@ -7,66 +7,9 @@ use serde_json::{Value, json};
 #[test]
 fn namespaces_events_and_garbage() {
     let mut suite = Suite::start();
-    suite.check("namespace: patch, update, status", |rest| {
-        make_namespace(rest, "changed");
-        let one = "/api/v1/namespaces/changed";
-        assert_eq!(
-            rest.merge(one, &json!({"metadata": {"labels": {"a": "b"}}}))["metadata"]["labels"]["a"],
-            "b"
-        );
-        let mut found = rest.get(one);
-        found["metadata"]["labels"]["c"] = json!("d");
-        assert_eq!(rest.replace(one, &found)["metadata"]["labels"]["kubernetes.io/metadata.name"], "changed");
-        let condition = json!({"type": "StatusPatch", "status": "True", "reason": "R", "message": "m"});
-        let patched = rest.merge(&format!("{one}/status"), &json!({"status": {"conditions": [condition]}}));
-        assert_eq!(patched["status"]["conditions"][0]["type"], "StatusPatch");
-        assert_eq!(patched["status"]["phase"], "Active");
-    });
-    suite.check("namespace: finalizer", |rest| {
-        make_namespace(rest, "finalized");
-        let one = "/api/v1/namespaces/finalized";
-        let mut found = rest.get(one);
-        found["spec"]["finalizers"].as_array_mut().expect("finalizers").push(json!("example.com/fake"));
-        let updated = rest.replace(&format!("{one}/finalize"), &found);
-        assert_eq!(updated["spec"]["finalizers"].as_array().map(Vec::len), Some(2));
-        rest.delete(one);
-        eventually("a terminating namespace", || {
-            (rest.get(one)["status"]["phase"] == "Terminating").then_some(())
-        });
-        let refused = rest.call("POST", &format!("{one}/configmaps"), &[], r#"{"metadata":{"name":"late"}}"#);
-        let message = refused.refused(403, "Forbidden");
-        assert!(message.contains("because it is being terminated"), "{message}");
-        eventually("the last finalizer", || {
-            let mut found = rest.get(one);
-            found["spec"]["finalizers"] = json!([]);
-            let reply = rest.call("PUT", &format!("{one}/finalize"), &[], &found.to_string());
-            (reply.code == 200 && rest.call("GET", one, &[], "").code == 404).then_some(())
-        });
-    });
-    suite.check("namespace: pods and services go with it, pods first", |rest| {
-        make_namespace(rest, "emptied");
-        let one = "/api/v1/namespaces/emptied";
-        let pod = json!({"metadata": {"name": "p", "finalizers": ["example.com/hold"]}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}});
-        rest.create(&format!("{one}/pods"), &pod);
-        rest.create(&format!("{one}/services"), &json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}));
-        rest.create(&format!("{one}/configmaps"), &json!({"metadata": {"name": "c"}}));
-        rest.delete(one);
-        eventually("the pod's deletion", || {
-            let pod = rest.get(&format!("{one}/pods/p"));
-            pod["metadata"]["deletionTimestamp"].is_string().then_some(())
-        });
-        // The controller has looked at everything, and says what it waits for.
-        eventually("the controller's first pass", || {
-            let conditions = rest.get(one)["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let waits = |c: &Value| c["type"] == "NamespaceFinalizersRemaining" && c["status"] == "True";
-            conditions.iter().any(waits).then_some(())
-        });
-        assert_eq!(rest.call("GET", &format!("{one}/configmaps/c"), &[], "").code, 200, "pods go first");
-        rest.merge(&format!("{one}/pods/p"), &json!({"metadata": {"finalizers": null}}));
-        eventually("the end", || (rest.call("GET", one, &[], "").code == 404).then_some(()));
-        make_namespace(rest, "emptied");
-        assert_eq!(rest.get(&format!("{one}/services"))["items"], json!([]));
-    });
+    suite.check("namespace: patch, update, status", changed);
+    suite.check("namespace: finalizer", finalized);
+    suite.check("namespace: pods and services go with it, pods first", emptied);
     suite.check_in("core-events", |rest, ns| events(rest, &format!("/api/v1/namespaces/{ns}/events"), ns));
     suite.check_in("new-events", |rest, ns| {
         events(rest, &format!("/apis/events.k8s.io/v1/namespaces/{ns}/events"), ns)
@@ -76,6 +19,69 @@ fn namespaces_events_and_garbage() {
     suite.check_in("foreground", |rest, ns| garbage(rest, ns, "Foreground"));
     suite.check_in("circle", circle);
     suite.end();
+}
+
+fn changed(rest: &Rest) {
+    make_namespace(rest, "changed");
+    let one = "/api/v1/namespaces/changed";
+    assert_eq!(rest.merge(one, &json!({"metadata": {"labels": {"a": "b"}}}))["metadata"]["labels"]["a"], "b");
+    let mut found = rest.get(one);
+    found["metadata"]["labels"]["c"] = json!("d");
+    assert_eq!(rest.replace(one, &found)["metadata"]["labels"]["kubernetes.io/metadata.name"], "changed");
+    let condition = json!({"type": "StatusPatch", "status": "True", "reason": "R", "message": "m"});
+    let patched = rest.merge(&format!("{one}/status"), &json!({"status": {"conditions": [condition]}}));
+    assert_eq!(patched["status"]["conditions"][0]["type"], "StatusPatch");
+    assert_eq!(patched["status"]["phase"], "Active");
+}
+
+fn finalized(rest: &Rest) {
+    make_namespace(rest, "finalized");
+    let one = "/api/v1/namespaces/finalized";
+    let mut found = rest.get(one);
+    found["spec"]["finalizers"].as_array_mut().expect("finalizers").push(json!("example.com/fake"));
+    let updated = rest.replace(&format!("{one}/finalize"), &found);
+    assert_eq!(updated["spec"]["finalizers"].as_array().map(Vec::len), Some(2));
+    rest.delete(one);
+    eventually("a terminating namespace", || {
+        (rest.get(one)["status"]["phase"] == "Terminating").then_some(())
+    });
+    let refused = rest.call("POST", &format!("{one}/configmaps"), &[], r#"{"metadata":{"name":"late"}}"#);
+    let message = refused.refused(403, "Forbidden");
+    assert!(message.contains("because it is being terminated"), "{message}");
+    eventually("the last finalizer", || {
+        let mut found = rest.get(one);
+        found["spec"]["finalizers"] = json!([]);
+        let reply = rest.call("PUT", &format!("{one}/finalize"), &[], &found.to_string());
+        (reply.code == 200 && rest.call("GET", one, &[], "").code == 404).then_some(())
+    });
+}
+
+fn emptied(rest: &Rest) {
+    make_namespace(rest, "emptied");
+    let one = "/api/v1/namespaces/emptied";
+    let pod = json!({"metadata": {"name": "p", "finalizers": ["example.com/hold"]}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}});
+    rest.create(&format!("{one}/pods"), &pod);
+    rest.create(
+        &format!("{one}/services"),
+        &json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}),
+    );
+    rest.create(&format!("{one}/configmaps"), &json!({"metadata": {"name": "c"}}));
+    rest.delete(one);
+    eventually("the pod's deletion", || {
+        let pod = rest.get(&format!("{one}/pods/p"));
+        pod["metadata"]["deletionTimestamp"].is_string().then_some(())
+    });
+    // The controller has looked at everything, and says what it waits for.
+    eventually("the controller's first pass", || {
+        let conditions = rest.get(one)["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let waits = |c: &Value| c["type"] == "NamespaceFinalizersRemaining" && c["status"] == "True";
+        conditions.iter().any(waits).then_some(())
+    });
+    assert_eq!(rest.call("GET", &format!("{one}/configmaps/c"), &[], "").code, 200, "pods go first");
+    rest.merge(&format!("{one}/pods/p"), &json!({"metadata": {"finalizers": null}}));
+    eventually("the end", || (rest.call("GET", one, &[], "").code == 404).then_some(()));
+    make_namespace(rest, "emptied");
+    assert_eq!(rest.get(&format!("{one}/services"))["items"], json!([]));
 }
 
 fn event(path: &str, ns: &str, name: &str) -> Value {

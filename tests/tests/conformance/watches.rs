@@ -28,62 +28,10 @@ fn now(rest: &Rest, ns: &str) -> String {
 #[test]
 fn watchers_see_what_they_asked_for() {
     let mut suite = Suite::start();
-    suite.check_in("by-label", |rest, ns| {
-        let version = now(rest, ns);
-        let a = watch(rest, ns, &format!("labelSelector=watch=a&resourceVersion={version}"));
-        let b = watch(rest, ns, &format!("labelSelector=watch=b&resourceVersion={version}"));
-        let both = watch(rest, ns, &format!("labelSelector=watch%20in%20(a,b)&resourceVersion={version}"));
-        make(rest, ns, "a", "a");
-        set(rest, ns, "a", "1");
-        make(rest, ns, "b", "b");
-        rest.delete(&format!("{}/a", maps(ns)));
-        rest.delete(&format!("{}/b", maps(ns)));
-        for event in ["ADDED a", "MODIFIED a", "DELETED a"] {
-            a.sees(event);
-        }
-        for event in ["ADDED b", "DELETED b"] {
-            b.sees(event);
-        }
-        for event in ["ADDED a", "MODIFIED a", "ADDED b", "DELETED a", "DELETED b"] {
-            both.sees(event);
-        }
-    });
-    suite.check_in("from-a-version", |rest, ns| {
-        make(rest, ns, "m", "v");
-        let first = set(rest, ns, "m", "1");
-        set(rest, ns, "m", "2");
-        rest.delete(&format!("{}/m", maps(ns)));
-        let late = watch(rest, ns, &format!("fieldSelector=metadata.name=m&resourceVersion={first}"));
-        assert_eq!(late.sees("MODIFIED m")["data"]["mutation"], "2");
-        assert_eq!(late.sees("DELETED m")["data"]["mutation"], "2");
-    });
-    suite.check_in("restarted", |rest, ns| {
-        let one = watch(rest, ns, &format!("labelSelector=watch=r&resourceVersion={}", now(rest, ns)));
-        make(rest, ns, "m", "r");
-        one.sees("ADDED m");
-        let version = set(rest, ns, "m", "1");
-        one.sees("MODIFIED m");
-        drop(one);
-        set(rest, ns, "m", "2");
-        let two = watch(rest, ns, &format!("labelSelector=watch=r&resourceVersion={version}"));
-        assert_eq!(two.sees("MODIFIED m")["data"]["mutation"], "2");
-        rest.delete(&format!("{}/m", maps(ns)));
-        two.sees("DELETED m");
-    });
-    suite.check_in("leaving-the-selector", |rest, ns| {
-        let watch = watch(rest, ns, &format!("labelSelector=watch=here&resourceVersion={}", now(rest, ns)));
-        make(rest, ns, "m", "here");
-        let one = format!("{}/m", maps(ns));
-        watch.sees("ADDED m");
-        rest.merge(&one, &json!({"metadata": {"labels": {"watch": "elsewhere"}}}));
-        let gone = watch.sees("DELETED m");
-        assert_eq!(gone["metadata"]["labels"]["watch"], "here", "the object as it was when it matched last");
-        set(rest, ns, "m", "unseen");
-        rest.merge(&one, &json!({"metadata": {"labels": {"watch": "here"}}}));
-        assert_eq!(watch.sees("ADDED m")["data"]["mutation"], "unseen");
-        rest.delete(&one);
-        watch.sees("DELETED m");
-    });
+    suite.check_in("by-label", by_label);
+    suite.check_in("from-a-version", from_a_version);
+    suite.check_in("restarted", restarted);
+    suite.check_in("leaving-the-selector", leaving_the_selector);
     suite.check_in("same-order", same_order);
     suite.check_in("streaming-lists", |rest, ns| {
         make(rest, ns, "m", "s");
@@ -107,6 +55,66 @@ fn watchers_see_what_they_asked_for() {
         assert!((400..=422).contains(&reply.code), "{}", reply.body);
     });
     suite.end();
+}
+
+fn by_label(rest: &Rest, ns: &str) {
+    let version = now(rest, ns);
+    let a = watch(rest, ns, &format!("labelSelector=watch=a&resourceVersion={version}"));
+    let b = watch(rest, ns, &format!("labelSelector=watch=b&resourceVersion={version}"));
+    let both = watch(rest, ns, &format!("labelSelector=watch%20in%20(a,b)&resourceVersion={version}"));
+    make(rest, ns, "a", "a");
+    set(rest, ns, "a", "1");
+    make(rest, ns, "b", "b");
+    rest.delete(&format!("{}/a", maps(ns)));
+    rest.delete(&format!("{}/b", maps(ns)));
+    for event in ["ADDED a", "MODIFIED a", "DELETED a"] {
+        a.sees(event);
+    }
+    for event in ["ADDED b", "DELETED b"] {
+        b.sees(event);
+    }
+    for event in ["ADDED a", "MODIFIED a", "ADDED b", "DELETED a", "DELETED b"] {
+        both.sees(event);
+    }
+}
+
+fn from_a_version(rest: &Rest, ns: &str) {
+    make(rest, ns, "m", "v");
+    let first = set(rest, ns, "m", "1");
+    set(rest, ns, "m", "2");
+    rest.delete(&format!("{}/m", maps(ns)));
+    let late = watch(rest, ns, &format!("fieldSelector=metadata.name=m&resourceVersion={first}"));
+    assert_eq!(late.sees("MODIFIED m")["data"]["mutation"], "2");
+    assert_eq!(late.sees("DELETED m")["data"]["mutation"], "2");
+}
+
+fn restarted(rest: &Rest, ns: &str) {
+    let one = watch(rest, ns, &format!("labelSelector=watch=r&resourceVersion={}", now(rest, ns)));
+    make(rest, ns, "m", "r");
+    one.sees("ADDED m");
+    let version = set(rest, ns, "m", "1");
+    one.sees("MODIFIED m");
+    drop(one);
+    set(rest, ns, "m", "2");
+    let two = watch(rest, ns, &format!("labelSelector=watch=r&resourceVersion={version}"));
+    assert_eq!(two.sees("MODIFIED m")["data"]["mutation"], "2");
+    rest.delete(&format!("{}/m", maps(ns)));
+    two.sees("DELETED m");
+}
+
+fn leaving_the_selector(rest: &Rest, ns: &str) {
+    let watch = watch(rest, ns, &format!("labelSelector=watch=here&resourceVersion={}", now(rest, ns)));
+    make(rest, ns, "m", "here");
+    let one = format!("{}/m", maps(ns));
+    watch.sees("ADDED m");
+    rest.merge(&one, &json!({"metadata": {"labels": {"watch": "elsewhere"}}}));
+    let gone = watch.sees("DELETED m");
+    assert_eq!(gone["metadata"]["labels"]["watch"], "here", "the object as it was when it matched last");
+    set(rest, ns, "m", "unseen");
+    rest.merge(&one, &json!({"metadata": {"labels": {"watch": "here"}}}));
+    assert_eq!(watch.sees("ADDED m")["data"]["mutation"], "unseen");
+    rest.delete(&one);
+    watch.sees("DELETED m");
 }
 
 /// Watches opened while somebody writes see one and the same order from where each began.

@@ -49,7 +49,9 @@ fn kill_9(shell: &Shell, node: &Node) {
         numbers.first() == Some(&1) && numbers.windows(2).all(|w| w[1] == w[0] + 1),
         "log lines were lost"
     );
-    std::thread::sleep(Duration::from_secs(3));
+    // By when another pod has run and gone, the kubelet has looked at these as well.
+    running_pod(shell, "later", "sleep 3600", "");
+    shell.ok("kubectl delete pod later --timeout=100s");
     assert_eq!(shell.ok(CONTAINERS), before, "and they stay");
     shell.ok("kubectl delete pods --all --timeout=100s");
 }

@@ -78,74 +78,109 @@ fn quiet(shell: &Shell, pod: &str) {
 
 /// A pod of three containers, one with its own resources, and one that uses what it is asked to give up.
 fn resize_pods(shell: &Shell) {
-    let spec = |own: Value, containers: Value| {
+    let pods = Resized { shell };
+    let before = three([("c1", "20m", "20Mi"), ("c2", "22m", "22Mi"), ("c3", "24m", "24Mi")]);
+    pods.apply("three", Value::Null, before["spec"]["containers"].clone());
+    let free = json!([{ "name": "own", "resources": amounts("20m", "16Mi") }, { "name": "none" }]);
+    pods.apply("whole-own", amounts("80m", "64Mi"), free);
+    shell.ok("kubectl wait pod/three pod/whole-own --for=condition=Ready --timeout=100s");
+    containers_up_and_down(&pods, before);
+    the_pods_own(&pods);
+    what_is_in_use(&pods);
+    shell.ok("kubectl delete pod three whole-own --timeout=100s");
+}
+
+/// Two pods whose resources change as a whole.
+struct Resized<'a> {
+    shell: &'a Shell,
+}
+
+impl Resized<'_> {
+    fn apply(&self, name: &str, own: Value, containers: Value) {
         let all = containers.as_array().into_iter().flatten().map(|container| {
             let mut container = container.clone();
             container["image"] = BUSYBOX.into();
             container["command"] = json!(["sh", "-c", "sleep 3600"]);
             container
         });
-        let spec = json!({ "terminationGracePeriodSeconds": 0, "resources": own, "containers": all.collect::<Vec<_>>() });
-        spec
-    };
-    let apply = |name: &str, spec: Value| {
+        let all: Vec<Value> = all.collect();
+        let spec = json!({ "terminationGracePeriodSeconds": 0, "resources": own, "containers": all });
         let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": spec });
-        shell.apply(&pod.to_string());
-    };
-    let before = three([("c1", "20m", "20Mi"), ("c2", "22m", "22Mi"), ("c3", "24m", "24Mi")]);
-    apply("three", spec(Value::Null, before["spec"]["containers"].clone()));
-    let free = json!([{ "name": "own", "resources": amounts("20m", "16Mi") }, { "name": "none" }]);
-    apply("whole-own", spec(amounts("80m", "64Mi"), free));
-    shell.ok("kubectl wait pod/three pod/whole-own --for=condition=Ready --timeout=100s");
-    let group = |pod: &str, controller: &str, one: &str, two: &str| {
-        let uid = shell.ok(&format!("kubectl get pod {pod} -o jsonpath='{{.metadata.uid}}'"));
+        self.shell.apply(&pod.to_string());
+    }
+
+    fn patch(&self, pod: &str, patch: Value) {
+        self.shell.ok(&format!("kubectl patch pod {pod} --subresource resize --patch '{patch}'"));
+        quiet(self.shell, pod);
+    }
+
+    /// The command that prints a file of the pod's cgroup.
+    fn group(&self, pod: &str, controller: &str, one: &str, two: &str) -> String {
+        let uid = self.shell.ok(&format!("kubectl get pod {pod} -o jsonpath='{{.metadata.uid}}'"));
         crate::cgroups::file(&format!("kubepods/pod{}", uid.trim()), controller, one, two)
-    };
-    let memory = |pod: &str| group(pod, "memory", "memory.limit_in_bytes", "memory.max");
-    let quota = |pod: &str| group(pod, "cpu", "cpu.cfs_quota_us", "cpu.max");
-    let inside = |pod: &str, container: &str, what: &str| {
+    }
+
+    fn says_memory(&self, pod: &str, mib: u64) {
+        let file = self.group(pod, "memory", "memory.limit_in_bytes", "memory.max");
+        self.shell.says(&file, &(mib << 20).to_string());
+    }
+
+    fn says_quota(&self, pod: &str, micros: &str) {
+        let file = self.group(pod, "cpu", "cpu.cfs_quota_us", "cpu.max");
+        let wanted = if crate::cgroups::is_v2() { format!("{micros} 100000") } else { micros.to_owned() };
+        self.shell.says(&file, &wanted);
+    }
+
+    fn inside(&self, pod: &str, container: &str, what: &str) -> String {
         format!("kubectl exec {pod} -c {container} -- sh -c \"{what}\"")
-    };
-    let mib = |mib: u64| (mib << 20).to_string();
-    let period =
-        |quota: &str| if crate::cgroups::is_v2() { format!("{quota} 100000") } else { quota.to_owned() };
-    let patch = |pod: &str, patch: Value| {
-        shell.ok(&format!("kubectl patch pod {pod} --subresource resize --patch '{patch}'"));
-        quiet(shell, pod);
-    };
+    }
 
-    // More memory and less CPU in all, up and down among the containers, and back.
+    fn says_inside(&self, pod: &str, container: &str, mib: u64) {
+        self.shell.says(&self.inside(pod, container, MEMORY), &(mib << 20).to_string());
+    }
+
+    fn nothing_was_restarted(&self) {
+        let counts = "kubectl get pod three whole-own -o jsonpath='{.items[*].status.containerStatuses[*].restartCount}'";
+        self.shell.says(counts, "0 0 0 0 0");
+    }
+}
+
+/// More memory and less CPU in all, up and down among the containers, and back.
+fn containers_up_and_down(pods: &Resized<'_>, before: Value) {
     let after = three([("c1", "25m", "30Mi"), ("c2", "12m", "20Mi"), ("c3", "14m", "34Mi")]);
-    patch("three", after);
-    shell.says(&memory("three"), &mib(84));
-    shell.says(&quota("three"), &period("5100"));
-    for (name, bytes, cpu) in [("c1", 30, "2500"), ("c2", 20, "1200"), ("c3", 34, "1400")] {
-        shell.says(&inside("three", name, MEMORY), &mib(bytes));
-        shell.says(&inside("three", name, QUOTA), cpu);
+    pods.patch("three", after);
+    pods.says_memory("three", 84);
+    pods.says_quota("three", "5100");
+    for (name, mib, cpu) in [("c1", 30, "2500"), ("c2", 20, "1200"), ("c3", 34, "1400")] {
+        pods.says_inside("three", name, mib);
+        pods.shell.says(&pods.inside("three", name, QUOTA), cpu);
     }
-    patch("three", before);
-    shell.says(&memory("three"), &mib(66));
-    shell.says(&quota("three"), &period("6600"));
-    shell.says(&inside("three", "c3", MEMORY), &mib(24));
-    let counts =
-        "kubectl get pod three whole-own -o jsonpath='{.items[*].status.containerStatuses[*].restartCount}'";
-    shell.says(counts, "0 0 0 0 0");
+    pods.patch("three", before);
+    pods.says_memory("three", 66);
+    pods.says_quota("three", "6600");
+    pods.says_inside("three", "c3", 24);
+    pods.nothing_was_restarted();
+}
 
-    // The pod's own: a container without a limit has its pod's.
-    shell.says(&inside("whole-own", "none", MEMORY), &mib(64));
-    for (cpu, bytes, micros) in [("100m", 96, "10000"), ("60m", 48, "6000")] {
-        patch("whole-own", json!({ "spec": { "resources": amounts(cpu, &format!("{bytes}Mi")) } }));
-        shell.says(&memory("whole-own"), &mib(bytes));
-        shell.says(&quota("whole-own"), &period(micros));
-        shell.says(&inside("whole-own", "none", MEMORY), &mib(bytes));
-        shell.says(&inside("whole-own", "own", MEMORY), &mib(16));
+/// A container without a limit has its pod's.
+fn the_pods_own(pods: &Resized<'_>) {
+    pods.says_inside("whole-own", "none", 64);
+    for (cpu, mib, micros) in [("100m", 96, "10000"), ("60m", 48, "6000")] {
+        pods.patch("whole-own", json!({ "spec": { "resources": amounts(cpu, &format!("{mib}Mi")) } }));
+        pods.says_memory("whole-own", mib);
+        pods.says_quota("whole-own", micros);
+        pods.says_inside("whole-own", "none", mib);
+        pods.says_inside("whole-own", "own", 16);
         let shown = "kubectl get pod whole-own -o jsonpath='{.status.resources.limits.memory} {.status.allocatedResources.memory}'";
-        shell.says(shown, &format!("{bytes}Mi {bytes}Mi"));
+        pods.shell.says(shown, &format!("{mib}Mi {mib}Mi"));
     }
-    shell.says(counts, "0 0 0 0 0");
+    pods.nothing_was_restarted();
+}
 
-    // What is in use is not taken, and the pod goes on.
-    shell.ok(&inside("whole-own", "none", "head -c 30000000 /dev/zero >/dev/shm/x"));
+/// What is in use is not taken, and the pod goes on.
+fn what_is_in_use(pods: &Resized<'_>) {
+    let shell = pods.shell;
+    shell.ok(&pods.inside("whole-own", "none", "head -c 30000000 /dev/zero >/dev/shm/x"));
     let small = json!({ "spec": { "resources": amounts("60m", "20Mi") } });
     shell.ok(&format!("kubectl patch pod whole-own --subresource resize --patch '{small}'"));
     let refused = "kubectl get pod whole-own -o jsonpath='{.status.conditions[?(@.type==\"PodResizeInProgress\")].reason} {.status.conditions[?(@.type==\"PodResizeInProgress\")].message}'";
@@ -153,11 +188,10 @@ fn resize_pods(shell: &Shell) {
         text.starts_with("Error cannot decrease memory limits: ")
             && text.contains("pod memory limit (20971520) below current usage")
     });
-    shell.says(&memory("whole-own"), &mib(48));
-    patch("whole-own", json!({ "spec": { "resources": amounts("60m", "50Mi") } }));
-    shell.says(&memory("whole-own"), &mib(50));
-    shell.says(counts, "0 0 0 0 0");
-    shell.ok("kubectl delete pod three whole-own --timeout=100s");
+    pods.says_memory("whole-own", 48);
+    pods.patch("whole-own", json!({ "spec": { "resources": amounts("60m", "50Mi") } }));
+    pods.says_memory("whole-own", 50);
+    pods.nothing_was_restarted();
 }
 
 fn runtime_class(shell: &Shell) {

@@ -61,7 +61,7 @@ pub(super) fn authenticate(token: &str, read: &dyn Reader, now: Timestamp) -> Re
         groups.push(group.to_owned());
     }
     let user = UserInfo { name: format!("system:bootstrap:{id}"), groups, ..UserInfo::default() };
-    Ok(TokenUser { user, audiences: Vec::new() })
+    Ok(TokenUser::new(user, Vec::new()))
 }
 
 /// `system:bootstrappers:` and up to 256 lower-case letters, digits, colons and dashes, of which the last is no sign.

@@ -38,7 +38,7 @@ pub use x509::PeerIdentity;
 
 use coracle_api::identity::CREDENTIAL_ID;
 use coracle_api::{ApiError, UserInfo};
-use coracle_component_base::metrics;
+use coracle_component_base::metrics::Metrics;
 use coracle_pki::{Pki, PkiError};
 use coracle_requests::Reader;
 use jiff::Timestamp;
@@ -77,6 +77,14 @@ pub struct TokenUser {
     pub user: UserInfo,
     /// Those of the asked audiences that the token is for.
     pub audiences: Vec<String>,
+    /// Of a pod's token: whether it was to be renewed before now.
+    is_stale: Option<bool>,
+}
+
+impl TokenUser {
+    fn new(user: UserInfo, audiences: Vec<String>) -> Self {
+        Self { user, audiences, is_stale: None }
+    }
 }
 
 /// What a configuration file may change while the server runs.
@@ -97,6 +105,7 @@ pub struct Authenticator {
     /// Changes with it.
     reconfigured: watch::Sender<()>,
     webhook: Option<TokenWebhook>,
+    metrics: Arc<Metrics>,
 }
 
 /// Who is asking, and what showed it.
@@ -121,13 +130,23 @@ impl Authenticator {
         let clock = pki.clock().clone();
         let verifiers = Verifiers { clients: pki.client_verifier()?, proxies: pki.front_proxy_verifier()? };
         let (revoked, configured) = (Revocations::default(), RwLock::default());
-        let reconfigured = watch::Sender::default();
-        Ok(Self { verifiers, tokens, read, clock, revoked, configured, reconfigured, webhook: None })
+        let (reconfigured, metrics) = (watch::Sender::default(), Arc::default());
+        Ok(Self { verifiers, tokens, read, clock, revoked, configured, reconfigured, webhook: None, metrics })
     }
 
     /// Asks a webhook about tokens that nobody here knows.
     pub fn with_webhook(self, webhook: Option<TokenWebhook>) -> Self {
         Self { webhook, ..self }
+    }
+
+    /// Counts in the figures of a server instead of in some of its own.
+    pub fn counted_in(self, metrics: Arc<Metrics>) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// The figures that it counts in.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     /// From the next request on. Requests under way end with what they began with; those that last, with the issuer
@@ -156,7 +175,7 @@ impl Authenticator {
     pub fn peer(&self, chain: Option<&[CertificateDer<'_>]>) -> Option<PeerIdentity> {
         let peer = PeerIdentity::of(chain.filter(|c| !c.is_empty())?, &self.verifiers);
         if let Some(left) = peer.time_left((self.clock)()) {
-            metrics::global().certificate_left(left);
+            self.metrics.certificate_left(left);
         }
         Some(peer)
     }
@@ -278,6 +297,9 @@ impl Authenticator {
         } else {
             self.tokens.verify(token, asked, self.read.as_ref(), now).map_err(AuthnError::Token)
         };
+        if let Some(is_stale) = found.as_ref().ok().and_then(|found| found.is_stale) {
+            self.metrics.pod_token(is_stale);
+        }
         found.map_err(|error| if self.tokens.is_own(token) { error } else { AuthnError::Foreign })
     }
 
@@ -293,7 +315,7 @@ impl Authenticator {
         match configured.issuers.authenticate(token, (self.clock)()).await {
             // Such tokens name no audience of the API's: whoever believes the issuer believes them for the API alone.
             Some(Ok(user)) => match self.for_the_api(asked) {
-                Some(audiences) => return Ok(TokenUser { user, audiences }),
+                Some(audiences) => return Ok(TokenUser::new(user, audiences)),
                 None => error = AuthnError::Token(format!("the token is not for {asked:?}")),
             },
             Some(Err(why)) => error = AuthnError::Token(why),

@@ -10,7 +10,6 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use coracle_api::identity::{CREDENTIAL_ID, NODE_NAME, service_account_groups, service_account_name};
 use coracle_api::well_known;
 use coracle_api::{Object, UserInfo};
-use coracle_component_base::metrics;
 use coracle_pki::ServiceAccountKey;
 use coracle_requests::Reader;
 use jiff::Timestamp;
@@ -267,7 +266,7 @@ impl ServiceAccountTokens {
                 if audiences.is_empty() {
                     Err(audience_error(own, asked))
                 } else {
-                    Ok(TokenUser { user, audiences })
+                    Ok(TokenUser::new(user, audiences))
                 }
             }
             other => Err(format!("unknown issuer {other:?}")),
@@ -369,10 +368,8 @@ fn bound_user(
     if let Some(jti) = &claims.jti {
         note(CREDENTIAL_ID, &format!("JTI={jti}"));
     }
-    if let Some(until) = private.warnafter {
-        metrics::global().pod_token(now.as_second() > until);
-    }
-    Ok(TokenUser { user, audiences })
+    let is_stale = private.warnafter.map(|until| now.as_second() > until);
+    Ok(TokenUser { is_stale, ..TokenUser::new(user, audiences) })
 }
 
 /// The user, and the Secret.

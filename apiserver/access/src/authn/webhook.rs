@@ -136,7 +136,7 @@ impl TokenWebhook {
             return Ok(None);
         }
         let User { username, uid, groups, extra } = status.user.clone();
-        Ok(Some(TokenUser { user: UserInfo { name: username, uid, groups, extra }, audiences }))
+        Ok(Some(TokenUser::new(UserInfo { name: username, uid, groups, extra }, audiences)))
     }
 
     async fn ask(&self, token: &str, audiences: &[String]) -> Result<Status, String> {

@@ -6,7 +6,7 @@ use super::rules::Resolved;
 use super::webhook::{self, Webhook};
 use super::{Attributes, Authorizer, Decision, Generation, MASTERS, Rbac, Verdict};
 use coracle_api::UserInfo;
-use coracle_component_base::metrics::{self, Counter, Family};
+use coracle_component_base::metrics::{Counter, Family, Metrics};
 use coracle_requests::Reader;
 use std::sync::Arc;
 
@@ -41,13 +41,16 @@ pub struct Locals {
 impl Locals {
     pub fn new(read: Arc<dyn Reader>, generation: Generation) -> Self {
         let node = Arc::new(NodeAuthorizer::new(read.clone()));
-        let figures = Arc::<Figures>::default();
-        let shown = figures.clone();
-        metrics::global().collect_as("authorization", move |text| {
+        Self { node, rbac: Arc::new(Rbac::new(read, generation)), figures: Arc::default() }
+    }
+
+    /// Writes what the chains count on the page of `metrics`.
+    pub fn show_in(&self, metrics: &Metrics) {
+        let shown = self.figures.clone();
+        metrics.collect_as("authorization", move |text| {
             shown.decisions.render(text);
             shown.webhooks.render(text);
         });
-        Self { node, rbac: Arc::new(Rbac::new(read, generation)), figures }
     }
 
     pub(super) fn webhook(&self, webhook: Webhook) -> By {

@@ -12,6 +12,7 @@ use super::chain::By;
 use super::webhook::{Conditions, Settings, Version, Webhook};
 use super::{Chain, Gate, Locals, always};
 use coracle_component_base::config_file::{self, Reloads};
+use coracle_component_base::metrics::Metrics;
 use coracle_webhook::kubeconfig::{RETRY_BACKOFF, Remote};
 use futures::FutureExt;
 use std::collections::BTreeSet;
@@ -198,11 +199,21 @@ impl Plan {
     }
 }
 
-/// Follows the file until `stop`: a good document is put to work, a broken one leaves the last good one. As upstream, the
+/// What becomes of the documents that are read after this one, on the page of `metrics`.
+pub fn reloads(text: &str, metrics: &Metrics) -> Arc<Reloads> {
+    Reloads::begin(METRICS, text, metrics)
+}
+
+/// Follows the file until `stop`, counting in `reloads`: a good document is put to work, a broken one leaves the last good one. As upstream, the
 /// types that are no webhooks must stay those that the server began with.
-pub async fn follow(path: PathBuf, text: String, gate: Arc<Gate>, locals: Locals, stop: CancellationToken) {
+pub async fn follow(
+    (path, text): (PathBuf, String),
+    reloads: Arc<Reloads>,
+    gate: Arc<Gate>,
+    locals: Locals,
+    stop: CancellationToken,
+) {
     let began_with = Plan::parse(&text).map(|plan| plan.local_kinds()).unwrap_or_default();
-    let reloads = Reloads::begin(METRICS, &text);
     let apply = move |text: String| {
         let done = reload(&text, &began_with, &locals).map(|chain| gate.replace(chain));
         async move { done }.boxed()

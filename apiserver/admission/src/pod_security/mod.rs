@@ -15,7 +15,6 @@ mod tests;
 
 use super::{Operation, Plugin, Request, annotations, items};
 use coracle_api::{ApiError, Object};
-use coracle_component_base::metrics;
 use policy::{PREFIX, Policy, Standard};
 use rules::Pod;
 use serde_json::Value;
@@ -113,12 +112,12 @@ fn count(request: &Request, standard: Standard, mode: &str, is_refused: bool) {
     let decision = if is_refused { "deny" } else { "allow" };
     let [operation, resource, subresource] = labels(request);
     let (level, version) = (standard.level.name(), standard.counted_version());
-    metrics::global().pod_security([decision, level, &version, mode, operation, resource, subresource]);
+    request.metrics.pod_security([decision, level, &version, mode, operation, resource, subresource]);
 }
 
 /// The request is exempt for this reason.
 fn exempt(request: &Request, why: &str) {
-    metrics::global().pod_security_exempt(labels(request));
+    request.metrics.pod_security_exempt(labels(request));
     annotate("exempt", why.to_owned());
 }
 
@@ -160,7 +159,7 @@ impl PodSecurity {
         }
         if !mistakes.is_empty() {
             let list = mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            metrics::global().pod_security_error(labels(request));
+            request.metrics.pod_security_error(labels(request));
             annotate("error", format!("Failed to parse policy: {list}"));
         }
         let broken = |standard| rules::violations(pod, standard);

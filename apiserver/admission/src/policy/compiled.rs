@@ -17,6 +17,8 @@ pub trait Policy: Sized + Send + Sync {
 
     fn compile(object: &Object) -> Self;
     fn common(&self) -> &Common;
+    /// All that were compiled, in no order.
+    fn expressions(&self) -> Vec<&Expression>;
 }
 
 /// What both kinds of policies have.
@@ -75,6 +77,13 @@ pub struct Mutating {
 pub enum Mutation {
     Apply(Expression),
     JsonPatch(Expression),
+}
+
+impl Mutation {
+    fn expression(&self) -> &Expression {
+        let (Self::Apply(expression) | Self::JsonPatch(expression)) = self;
+        expression
+    }
 }
 
 #[derive(Debug)]
@@ -137,6 +146,10 @@ impl Common {
             conditions,
         }
     }
+
+    fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        self.conditions.expressions().chain(self.composed.expressions())
+    }
 }
 
 impl Policy for Validating {
@@ -182,18 +195,18 @@ impl Policy for Validating {
     fn common(&self) -> &Common {
         &self.common
     }
+
+    fn expressions(&self) -> Vec<&Expression> {
+        let validations = &self.validations;
+        let own = validations.iter().flat_map(|one| [Some(&one.check), one.message_expression.as_ref()]);
+        let annotations = self.annotations.iter().map(|(_, expression)| expression);
+        self.common.expressions().chain(own.flatten()).chain(annotations).collect()
+    }
 }
 
 impl Validating {
     fn mentions(&self, variable: &str) -> bool {
-        let validation = |validation: &Validation| {
-            let message = validation.message_expression.as_ref();
-            validation.check.mentions(variable) || message.is_some_and(|m| m.mentions(variable))
-        };
-        self.common.conditions.mentions(variable)
-            || self.common.composed.mentions(variable)
-            || self.validations.iter().any(validation)
-            || self.annotations.iter().any(|(_, expression)| expression.mentions(variable))
+        self.expressions().iter().any(|expression| expression.mentions(variable))
     }
 }
 
@@ -227,6 +240,10 @@ impl Policy for Mutating {
 
     fn common(&self) -> &Common {
         &self.common
+    }
+
+    fn expressions(&self) -> Vec<&Expression> {
+        self.common.expressions().chain(self.mutations.iter().map(Mutation::expression)).collect()
     }
 }
 

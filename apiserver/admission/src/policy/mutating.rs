@@ -74,7 +74,7 @@ impl MutatingStep for MutatingPolicies {
         old: Option<&Object>,
         round: &mut Round,
     ) -> Result<(), ApiError> {
-        let Some(set) = self.0.get(&**write.read) else { return Ok(()) };
+        let Some(set) = self.0.get(&**write.read, write.metrics) else { return Ok(()) };
         // What goes is not changed: `*` stands for all other operations.
         if is_exempt(write.attributes) || write.attributes.operation == Operation::Delete {
             return Ok(());
@@ -322,6 +322,7 @@ impl Invoked<'_> {
             params: self.invocation.param.as_deref(),
             namespace: self.namespace,
             authorizer: self.asker,
+            metrics: Some(self.write.metrics),
         }
     }
 }

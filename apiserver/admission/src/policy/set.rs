@@ -1,6 +1,7 @@
 //! The policies in force, compiled when they are asked for and kept as long as nothing has changed.
 
 use super::compiled::{Binding, Policy, text};
+use coracle_component_base::metrics::Metrics;
 use coracle_requests::Reader;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -33,12 +34,12 @@ impl<P> Default for Cached<P> {
 }
 
 impl<P: Policy> Cached<P> {
-    /// `None` when there are no policies at all.
-    pub fn get(&self, read: &dyn Reader) -> Option<Arc<Set<P>>> {
+    /// `None` when there are no policies at all. What is compiled for it is counted.
+    pub fn get(&self, read: &dyn Reader, metrics: &Metrics) -> Option<Arc<Set<P>>> {
         let now = read.changed_at(P::POLICIES).zip(read.changed_at(P::BINDINGS));
         let mut state = self.0.lock();
         if now.is_none() || state.at != now {
-            state.rebuild(read);
+            state.rebuild(read, metrics);
             state.at = now;
         }
         (!state.set.is_empty()).then(|| state.set.clone())
@@ -46,7 +47,7 @@ impl<P: Policy> Cached<P> {
 }
 
 impl<P: Policy> State<P> {
-    fn rebuild(&mut self, read: &dyn Reader) {
+    fn rebuild(&mut self, read: &dyn Reader, metrics: &Metrics) {
         let mut bindings: BTreeMap<String, BTreeMap<String, Arc<Binding>>> = BTreeMap::new();
         for object in read.list(P::BINDINGS, "") {
             let binding = Arc::new(Binding::compile(&object));
@@ -61,7 +62,11 @@ impl<P: Policy> State<P> {
             let Some(bindings) = bindings.remove(name) else { continue };
             let policy = match self.compiled.get(name) {
                 Some((known, policy)) if known == version && !version.is_empty() => policy.clone(),
-                _ => Arc::new(P::compile(&object)),
+                _ => {
+                    let policy = P::compile(&object);
+                    policy.expressions().iter().for_each(|one| one.count_compilation(metrics));
+                    Arc::new(policy)
+                }
             };
             compiled.insert(name.to_owned(), (version.to_owned(), policy.clone()));
             set.push(Bound { policy, bindings: bindings.into_values().collect() });

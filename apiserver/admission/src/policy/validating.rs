@@ -8,7 +8,6 @@ use crate::annotations::annotate;
 use crate::matching::{Matcher, is_exempt};
 use crate::{Attributes, ValidatingStep, Write};
 use coracle_api::{ApiError, Object, Resource};
-use coracle_component_base::metrics;
 use coracle_strategy::expression::{Asker, Input};
 use serde::Serialize;
 use serde_json::Value;
@@ -89,7 +88,7 @@ impl ValidatingStep for ValidatingPolicies {
         object: Option<&Object>,
         old: Option<&Object>,
     ) -> Result<(), ApiError> {
-        let Some(set) = self.0.get(&**write.read) else { return Ok(()) };
+        let Some(set) = self.0.get(&**write.read, write.metrics) else { return Ok(()) };
         if is_exempt(write.attributes) {
             return Ok(());
         }
@@ -166,6 +165,7 @@ impl Dispatch<'_> {
             params: None,
             namespace: None,
             authorizer: None,
+            metrics: Some(self.write.metrics),
         };
         let mut published = Published::new();
         for binding in &bound.bindings {
@@ -230,8 +230,9 @@ impl Dispatch<'_> {
         published: &mut Published,
         took: Duration,
     ) {
+        let metrics = self.write.metrics;
         let count = |action: &str, error: &str| {
-            metrics::global().policy_checked(&policy.common.name, &binding.name, action, error, took);
+            metrics.policy_checked(&policy.common.name, &binding.name, action, error, took);
         };
         for (index, decision) in verdict.decisions.into_iter().enumerate() {
             let (message, reason, error) = match decision {

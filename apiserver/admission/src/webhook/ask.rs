@@ -35,9 +35,10 @@ pub(super) struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    pub fn labels<'h>(&self, hook: &'h Hook) -> Labels<'h> {
+    pub fn labels<'h>(&'h self, hook: &'h Hook) -> Labels<'h> {
         let kind = if self.mutating { "admit" } else { "validating" };
-        Labels { name: &hook.name, kind, operation: self.write.attributes.operation.name() }
+        let operation = self.write.attributes.operation.name();
+        Labels { metrics: self.write.metrics, name: &hook.name, kind, operation }
     }
 
     /// The resource in whose version the webhook is to see the request, by its rules and selectors.
@@ -81,6 +82,7 @@ impl<'a> Asking<'a> {
             params: None,
             namespace: None,
             authorizer: asker.as_ref(),
+            metrics: Some(self.write.metrics),
         };
         match self.write.settle(|| hook.conditions.matches(&input)).await {
             Ok(Matched::Yes) => Ok(true),

@@ -2,6 +2,7 @@
 
 use super::hook::{Hook, compile};
 use coracle_api::Object;
+use coracle_component_base::metrics::Metrics;
 use coracle_requests::Reader;
 use coracle_requests::value::str_at;
 use coracle_webhook::Client;
@@ -46,8 +47,8 @@ impl Hooks {
         Self { client: Client::new(read.clone()), read, resource, compiled: RwLock::default() }
     }
 
-    /// `None` if there are none.
-    pub fn now(&self) -> Option<Arc<Compiled>> {
+    /// `None` if there are none. What is compiled for it is counted.
+    pub fn now(&self, metrics: &Metrics) -> Option<Arc<Compiled>> {
         let changed_at = self.read.changed_at(self.resource);
         let known = self.compiled.read();
         if changed_at.is_some() && known.changed_at == changed_at {
@@ -55,28 +56,33 @@ impl Hooks {
         }
         let before = known.clone();
         drop(known);
-        let fresh = Arc::new(self.compile(&before, changed_at));
+        let fresh = Arc::new(self.compile(&before, changed_at, metrics));
         *self.compiled.write() = fresh.clone();
         (!fresh.is_empty()).then_some(fresh)
     }
 
     /// `changed_at` was read before the configurations are: what is newer is found the next time.
-    fn compile(&self, before: &Compiled, changed_at: Option<u64>) -> Compiled {
+    fn compile(&self, before: &Compiled, changed_at: Option<u64>, metrics: &Metrics) -> Compiled {
         let mut all = self.read.list(self.resource, "");
         all.sort_by(|a, b| str_at(a, "metadata.name").cmp(str_at(b, "metadata.name")));
-        let configurations = all.iter().map(|object| configuration(before, object)).collect();
+        let configurations = all.iter().map(|object| configuration(before, object, metrics)).collect();
         Compiled { changed_at, configurations }
     }
 }
 
 /// Keeps what has not changed, and so its connections.
-fn configuration(before: &Compiled, object: &Object) -> Configuration {
+fn configuration(before: &Compiled, object: &Object, metrics: &Metrics) -> Configuration {
     let uid = str_at(object, "metadata.uid").to_owned();
     let generation = object["metadata"]["generation"].as_i64().unwrap_or(0);
     let same = |known: &&Configuration| !uid.is_empty() && known.uid == uid && known.generation == generation;
     let hooks = match before.configurations.iter().find(same) {
         Some(known) => known.hooks.clone(),
-        None => compile(object),
+        None => {
+            let hooks = compile(object);
+            let compiled = hooks.iter().flat_map(|hook| hook.conditions.expressions());
+            compiled.for_each(|expression| expression.count_compilation(metrics));
+            hooks
+        }
     };
     Configuration { uid, generation, hooks }
 }

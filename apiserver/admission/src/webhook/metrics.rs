@@ -1,7 +1,7 @@
 //! What is counted of webhooks, under upstream's names.
 
 use super::ask::Failure;
-use coracle_component_base::metrics;
+use coracle_component_base::metrics::Metrics;
 use std::time::Duration;
 
 /// The largest code that is told apart, as upstream: webhooks can make up codes.
@@ -10,6 +10,7 @@ const MOST_CODE: u16 = 600;
 /// One call's place in the counts.
 #[derive(Clone, Copy)]
 pub(super) struct Labels<'a> {
+    pub metrics: &'a Metrics,
     pub name: &'a str,
     /// `admit` or `validating`.
     pub kind: &'static str,
@@ -28,8 +29,7 @@ impl Labels<'_> {
         let forgiven = fails_open && matches!(failure, Some(Failure::Call { .. }));
         let error = error.filter(|_| !forgiven);
         let code = code.min(MOST_CODE);
-        let Self { name, kind, operation } = self;
-        let metrics = metrics::global();
+        let Self { metrics, name, kind, operation } = self;
         metrics.admission_webhook(name, operation, kind, error.is_some(), took);
         metrics.webhook_answered(name, operation, kind, error.is_some(), code);
         if let Some(error) = error {
@@ -41,10 +41,10 @@ impl Labels<'_> {
     }
 
     pub fn excluded(self) {
-        metrics::global().webhook_excluded(self.name, self.operation, self.kind);
+        self.metrics.webhook_excluded(self.name, self.operation, self.kind);
     }
 
     pub fn condition_failed(self) {
-        metrics::global().webhook_condition_failed(self.name, self.operation, self.kind);
+        self.metrics.webhook_condition_failed(self.name, self.operation, self.kind);
     }
 }

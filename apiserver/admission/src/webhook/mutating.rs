@@ -59,7 +59,7 @@ impl MutatingStep for Mutating {
         old: Option<&Object>,
         round: &mut Round,
     ) -> Result<(), ApiError> {
-        let Some(compiled) = self.0.now() else { return Ok(()) };
+        let Some(compiled) = self.0.now(write.metrics) else { return Ok(()) };
         if is_exempt(write.attributes) {
             return Ok(());
         }

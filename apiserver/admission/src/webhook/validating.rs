@@ -41,7 +41,7 @@ impl ValidatingStep for Validating {
         object: Option<&Object>,
         old: Option<&Object>,
     ) -> Result<(), ApiError> {
-        let Some(compiled) = self.0.now() else { return Ok(()) };
+        let Some(compiled) = self.0.now(write.metrics) else { return Ok(()) };
         if is_exempt(write.attributes) {
             return Ok(());
         }

@@ -21,7 +21,7 @@ use access::Access;
 use parking_lot::RwLock;
 use requests::{Requests, SECONDS};
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Upstream's buckets of watch events, in bytes.
@@ -65,14 +65,12 @@ pub struct Metrics {
     requests: Requests,
     access: Access,
     /// Reads, then writes.
-    in_flight: [Gauge; 2],
+    in_flight: [Arc<Gauge>; 2],
     watch_events: Family<Counter>,
     watch_event_bytes: Family<Histogram>,
     store_requests: Family<Histogram>,
     objects: Family<Gauge>,
     resource_objects: Family<Gauge>,
-    health: Family<Gauge>,
-    health_checks: Family<Counter>,
     collectors: RwLock<BTreeMap<String, Collector>>,
     /// By their paths.
     pages: RwLock<BTreeMap<&'static str, Collector>>,
@@ -116,18 +114,6 @@ impl Default for Metrics {
                 &["group", "resource"],
                 Gauge::default,
             ),
-            health: Family::new(
-                "kubernetes_healthcheck",
-                "1 for checks that succeeded the last time they were asked, else 0.",
-                &["name", "type"],
-                Gauge::default,
-            ),
-            health_checks: Family::new(
-                "kubernetes_healthchecks_total",
-                "Answers of the health checks.",
-                &["name", "status", "type"],
-                Counter::default,
-            ),
             collectors: RwLock::default(),
             pages: RwLock::default(),
             gone: gone::Gone::default(),
@@ -153,8 +139,8 @@ impl Metrics {
     }
 
     /// Counts a request as being served until the guard is dropped.
-    pub fn in_flight(&self, kind: RequestKind) -> InFlight<'_> {
-        let gauge = &self.in_flight[kind as usize];
+    pub fn in_flight(&self, kind: RequestKind) -> InFlight {
+        let gauge = self.in_flight[kind as usize].clone();
         gauge.add(1);
         InFlight { gauge }
     }
@@ -293,21 +279,6 @@ impl Metrics {
         self.access.deprecated(group, version, resource, subresource);
     }
 
-    /// A health check was asked; `kind` is `healthz`, `livez` or `readyz`.
-    pub fn health_check(&self, name: &str, kind: &str, ok: bool) {
-        self.health.with(&[name, kind], |gauge| gauge.set(ok.into()));
-        let status = if ok { "success" } else { "error" };
-        self.health_checks.with(&[name, status, kind], |counter| counter.add(1));
-    }
-
-    /// The page of `/metrics/slis`.
-    pub fn render_objectives(&self) -> String {
-        let mut text = Text::default();
-        self.health.render(&mut text);
-        self.health_checks.render(&mut text);
-        text.finish()
-    }
-
     /// What one watch counts in, so that its events look up no labels.
     pub fn watching(&self, group: &str, version: &str, resource: &str) -> WatchMetrics {
         let labels = [group, version, resource];
@@ -426,11 +397,11 @@ impl Metrics {
 }
 
 /// A request being served.
-pub struct InFlight<'a> {
-    gauge: &'a Gauge,
+pub struct InFlight {
+    gauge: Arc<Gauge>,
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.gauge.add(-1);
     }
@@ -443,18 +414,4 @@ pub fn render_process(clients: impl Fn(&mut Text)) -> String {
     clients(&mut text);
     process::render(&mut text);
     text.finish()
-}
-
-/// Of the process and not handed in: expressions of CEL are compiled by the validation of strategies, which is pure and is
-/// given nothing but the object, and their figures belong on the server's page.
-static PROCESS: LazyLock<Metrics> = LazyLock::new(Metrics::default);
-
-/// The metrics of the process's own server. Of several servers in one process, the last shows what it collects.
-pub fn global() -> &'static Metrics {
-    &PROCESS
-}
-
-/// The page of [`global`].
-pub fn render() -> String {
-    PROCESS.render()
 }

@@ -8,10 +8,10 @@
 mod ask;
 mod automanaged;
 mod condition;
+mod controller;
 mod convert;
 mod documents;
 mod identity;
-mod keeper;
 mod local;
 mod openapi;
 mod proxy;
@@ -28,6 +28,7 @@ use crate::discovery::{Document, Foreign, ForeignVersion, Ranking};
 use axum::Router;
 use axum::body::Body;
 use condition::Condition;
+use controller::ApiServiceController;
 use coracle_api::UserInfo;
 use coracle_component_base::metrics::Text;
 use coracle_requests::RequestInfo;
@@ -35,7 +36,6 @@ use coracle_resources::cache::Cache;
 use coracle_resources::catalogue::Catalogue;
 use documents::Library;
 use http::{Request, Response};
-use keeper::Keeper;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -135,7 +135,7 @@ impl Aggregator {
         stop: CancellationToken,
     ) {
         let cache = self.cache.clone();
-        Arc::new(Keeper { aggregator: self, cache, catalogue, service }).run(stop).await;
+        Arc::new(ApiServiceController { aggregator: self, cache, catalogue, service }).run(stop).await;
     }
 
     /// Whether an APIService of this name leads to another server.

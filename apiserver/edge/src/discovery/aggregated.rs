@@ -1,6 +1,6 @@
 //! `apidiscovery.k8s.io`: everything in one document (KEP-3352).
 
-use super::{Document, Group, Offer};
+use super::{Document, Group, ServedApis};
 use coracle_api::catalogue::by_plural;
 use coracle_api::encode::InOrder;
 use coracle_api::{Resource, Subresource};
@@ -67,12 +67,12 @@ impl Form {
         }
     }
 
-    pub fn core(self, offer: &Offer) -> Document {
+    pub fn core(self, offer: &ServedApis) -> Document {
         let versions = [version(offer, "", "v1")];
         self.document(&[json!({ "metadata": {}, "versions": versions })])
     }
 
-    pub fn groups(self, offer: &Offer) -> Document {
+    pub fn groups(self, offer: &ServedApis) -> Document {
         let group = |group: &Group| {
             let versions: Vec<Value> =
                 group.versions.iter().map(|v| version(offer, &group.name, v)).collect();
@@ -95,7 +95,7 @@ impl Form {
 }
 
 /// Of another server, what it said last; clients see whether it can be reached.
-fn version(offer: &Offer, group: &str, version: &str) -> Value {
+fn version(offer: &ServedApis, group: &str, version: &str) -> Value {
     let (entries, stale) = match offer.foreign_version(group, version) {
         Some(foreign) => (foreign.resources.clone(), foreign.stale),
         None => (offer.of(group, version).map(|r| resource(r)).collect(), false),

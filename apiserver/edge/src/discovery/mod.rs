@@ -1,21 +1,21 @@
 //! Discovery: what this server serves, in the plain and in the aggregated form, and `/version`.
 //!
-//! <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#discovery-api>. Pure functions of an [`Offer`], which
+//! <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#discovery-api>. Pure functions of the [`ServedApis`], which
 //! the server makes anew when a definition or another server has changed what is served; nothing else is made before it
 //! is asked for or kept afterwards (the largest document takes about a millisecond).
 
 mod aggregated;
 mod document;
 mod foreign;
-mod offer;
 mod plain;
 mod ranking;
+mod served_apis;
 
 pub use document::{Document, hex};
 pub use foreign::{Foreign, ForeignVersion, NoForeign};
-pub use offer::{Group, Offer};
 pub use plain::RESOURCES;
 pub use ranking::{CUSTOM_GROUP_PRIORITY, CUSTOM_VERSION_PRIORITY, Ranking, newer_first};
+pub use served_apis::{Group, ServedApis};
 
 use coracle_component_base::version;
 
@@ -23,7 +23,7 @@ use coracle_component_base::version;
 /// for every other path and for groups and versions that are not served by this server.
 ///
 /// `accept` is the whole header, empty if there was none; `address` is where clients find this server.
-pub fn respond(path: &str, accept: &str, address: &str, offer: &Offer) -> Option<Document> {
+pub fn respond(path: &str, accept: &str, address: &str, offer: &ServedApis) -> Option<Document> {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let aggregated = aggregated::Form::negotiate(accept);
     match (segments.as_slice(), aggregated) {

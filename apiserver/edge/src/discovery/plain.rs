@@ -1,6 +1,6 @@
 //! The plain documents: APIVersions, APIGroupList, APIGroup, APIResourceList.
 
-use super::{Group, Offer};
+use super::{Group, ServedApis};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use coracle_api::Resource;
@@ -53,19 +53,19 @@ fn group_fields(group: &Group) -> Value {
     json!({ "name": group.name, "preferredVersion": versions.first(), "versions": versions })
 }
 
-pub fn group_list(offer: &Offer) -> Value {
+pub fn group_list(offer: &ServedApis) -> Value {
     let list: Vec<Value> = offer.groups.iter().map(group_fields).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": list })
 }
 
-pub fn group(name: &str, offer: &Offer) -> Option<Value> {
+pub fn group(name: &str, offer: &ServedApis) -> Option<Value> {
     let mut group = group_fields(offer.group(name)?);
     group["kind"] = "APIGroup".into();
     group["apiVersion"] = "v1".into();
     Some(group)
 }
 
-pub fn resource_list(group: &str, version: &str, offer: &Offer) -> Option<Value> {
+pub fn resource_list(group: &str, version: &str, offer: &ServedApis) -> Option<Value> {
     let entries: Vec<Value> = offer.of(group, version).flat_map(|r| entries(r)).collect();
     if entries.is_empty() {
         return None;

@@ -7,8 +7,8 @@ const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscove
 const KUBECTL: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;\
                        g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
-fn built_in() -> Offer {
-    Offer::built_in(catalogue())
+fn built_in() -> ServedApis {
+    ServedApis::built_in(catalogue())
 }
 
 fn get(path: &str, accept: &str) -> Value {
@@ -162,7 +162,7 @@ fn documents_have_etags() {
     assert!(
         first.matches(&format!("\"x\", {}", again.etag)) && first.matches("*") && !first.matches("\"x\"")
     );
-    assert_ne!(first.etag, respond("/apis", V2, "", &Offer::built_in(&catalogue()[20..])).unwrap().etag);
+    assert_ne!(first.etag, respond("/apis", V2, "", &ServedApis::built_in(&catalogue()[20..])).unwrap().etag);
     assert_eq!(get("/version", "")["gitVersion"], "v1.36.0");
 }
 

@@ -9,9 +9,9 @@
 
 mod classify;
 mod config;
+mod controller;
 mod dump;
 mod limits;
-mod maintain;
 mod measure;
 mod queueset;
 pub mod shuffle;
@@ -20,7 +20,7 @@ mod state;
 mod tests;
 pub mod width;
 
-pub use maintain::{maintain, producer_check};
+pub use controller::{maintain, producer_check};
 pub use queueset::Refusal;
 pub use state::{Flow, FlowControl, Options};
 

@@ -1,6 +1,6 @@
 //! When each step of a request was done, and what the log says of it.
 
-use super::exchange::Exchange;
+use super::request_context::RequestContext;
 use coracle_component_base::traces::{Context, Part};
 use http::{HeaderValue, StatusCode};
 use std::fmt::Write;
@@ -23,18 +23,18 @@ const NAMES: [&str; 4] = ["authenticated", "seats found", "authorized", "answere
 const PARTS: [&str; 4] = ["authenticate", "find seats", "authorize", "answer"];
 
 /// Costs a reading of the clock a step.
-pub struct Steps {
+pub struct LatencyTracker {
     began: Instant,
     done: [Option<Instant>; 4],
 }
 
-impl Default for Steps {
+impl Default for LatencyTracker {
     fn default() -> Self {
         Self { began: Instant::now(), done: [None; 4] }
     }
 }
 
-impl Steps {
+impl LatencyTracker {
     pub fn done(&mut self, step: Step) {
         self.done[step as usize] = Some(Instant::now());
     }
@@ -73,15 +73,15 @@ impl Steps {
 }
 
 /// Nothing but a look at the log's level, for ordinary requests.
-pub fn log(exchange: &Exchange, status: StatusCode, lasting: bool) {
+pub fn log(context: &RequestContext, status: StatusCode, lasting: bool) {
     let failed = status.is_server_error() && !matches!(status.as_u16(), 503 | 504);
-    let slow = !lasting && exchange.steps.answered() >= SLOW;
+    let slow = !lasting && context.steps.answered() >= SLOW;
     if failed {
-        tracing::warn!(target: TARGET, "{}", line(exchange, status));
+        tracing::warn!(target: TARGET, "{}", line(context, status));
     } else if slow {
-        tracing::info!(target: TARGET, steps = exchange.steps.shown(), "slow: {}", line(exchange, status));
+        tracing::info!(target: TARGET, steps = context.steps.shown(), "slow: {}", line(context, status));
     } else if tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
-        tracing::debug!(target: TARGET, "{}", line(exchange, status));
+        tracing::debug!(target: TARGET, "{}", line(context, status));
     }
 }
 
@@ -89,25 +89,25 @@ pub fn log(exchange: &Exchange, status: StatusCode, lasting: bool) {
 const TARGET: &str = "coracle_apiserver::requests";
 
 /// Upstream's fields of its own request log.
-fn line(exchange: &Exchange, status: StatusCode) -> String {
+fn line(context: &RequestContext, status: StatusCode) -> String {
     let text = |value: &Option<HeaderValue>| {
         value.as_ref().and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned()
     };
-    let info = &exchange.info;
-    let uri = exchange.uri.as_deref().unwrap_or(&info.path);
+    let info = &context.info;
+    let uri = context.uri.as_deref().unwrap_or(&info.path);
     let mut line = format!(
         "HTTP verb={:?} URI={uri:?} latency=\"{:?}\" userAgent={:?} audit-ID={:?} resp={}",
         info.verb,
-        exchange.steps.elapsed(),
-        text(&exchange.headers.user_agent),
-        exchange.audit_id.to_str().unwrap_or_default(),
+        context.steps.elapsed(),
+        text(&context.headers.user_agent),
+        context.audit_id.to_str().unwrap_or_default(),
         status.as_u16(),
     );
-    if let Some(flow) = exchange.seats.flow() {
+    if let Some(flow) = context.seats.flow() {
         // Writing to a String cannot fail.
         let _ = write!(line, " apf_fs={:?} apf_pl={:?}", flow.schema(), flow.level());
     }
-    if let Some(context) = exchange.headers.trace_parent.as_ref().and_then(Context::parse) {
+    if let Some(context) = context.headers.trace_parent.as_ref().and_then(Context::parse) {
         let _ = write!(line, " traceID={:?}", context.trace_id());
     }
     line
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn steps_show_what_each_took() {
-        let mut steps = Steps::default();
+        let mut steps = LatencyTracker::default();
         steps.done(Step::Authenticated);
         steps.done(Step::Answered);
         let shown = steps.shown();

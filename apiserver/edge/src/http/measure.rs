@@ -3,37 +3,37 @@
 use super::RequestInfo;
 use crate::connect;
 use coracle_api::Resource;
-use coracle_component_base::metrics::{self, Answered, InFlight, Request, RequestKind};
+use coracle_component_base::metrics::{Answered, InFlight, Metrics, Request, RequestKind};
 
 /// Counts the request as being served until the guard is dropped.
-pub fn in_flight(info: &RequestInfo) -> InFlight<'static> {
+pub fn in_flight(metrics: &Metrics, info: &RequestInfo) -> InFlight {
     let reads = matches!(info.verb, "get" | "list" | "watch" | "head");
-    metrics::global().in_flight(if reads { RequestKind::ReadOnly } else { RequestKind::Mutating })
+    metrics.in_flight(if reads { RequestKind::ReadOnly } else { RequestKind::Mutating })
 }
 
 /// What is asked for, as far as it is served: only that becomes a label, because clients can write anything into a path.
 pub type Known<'a> = Option<&'a Resource>;
 
 /// Counts an answer that has ended.
-pub fn answered(info: &RequestInfo, known: Known<'_>, dry_run: bool, answered: Answered) {
+pub fn answered(metrics: &Metrics, info: &RequestInfo, known: Known<'_>, dry_run: bool, answered: Answered) {
     let mut request = request(info, known);
     request.dry_run = if dry_run { "All" } else { "" };
-    metrics::global().answered(request, answered);
+    metrics.answered(request, answered);
 }
 
 /// Counts a watch or a stream that begins (1) or ends (-1).
-pub fn lasting(info: &RequestInfo, known: Known<'_>, by: i64) {
-    metrics::global().lasting(request(info, known), by);
+pub fn lasting(metrics: &Metrics, info: &RequestInfo, known: Known<'_>, by: i64) {
+    metrics.lasting(request(info, known), by);
 }
 
 /// Counts a request whose client did not wait for the answer.
-pub fn aborted(info: &RequestInfo, known: Known<'_>) {
-    metrics::global().aborted(request(info, known));
+pub fn aborted(metrics: &Metrics, info: &RequestInfo, known: Known<'_>) {
+    metrics.aborted(request(info, known));
 }
 
-pub fn deprecated(info: &RequestInfo, known: Known<'_>) {
+pub fn deprecated(metrics: &Metrics, info: &RequestInfo, known: Known<'_>) {
     let Request { group, version, resource, subresource, .. } = request(info, known);
-    metrics::global().deprecated(group, version, resource, subresource);
+    metrics.deprecated(group, version, resource, subresource);
 }
 
 fn request<'a>(info: &RequestInfo, known: Known<'a>) -> Request<'a> {

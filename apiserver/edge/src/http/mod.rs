@@ -4,7 +4,6 @@ mod admit_connect;
 pub mod body;
 mod component_statuses;
 mod deprecation;
-mod exchange;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod fuzzing;
 mod handler;
@@ -16,6 +15,7 @@ pub mod list_body;
 mod measure;
 mod non_resource;
 pub mod object_form;
+mod request_context;
 mod resources;
 mod reviews;
 mod route;

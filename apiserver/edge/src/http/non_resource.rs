@@ -63,7 +63,7 @@ pub async fn answer(
         return Ok(response);
     }
     let address = server.address.read().clone();
-    match discovery::respond(&info.path, accept, &address, &server.published.offer()) {
+    match discovery::respond(&info.path, accept, &address, &server.published.served_apis()) {
         Some(document) => Ok(served(&document, headers, wanted, seats).await),
         None => Err(ApiError::page_not_found()),
     }
@@ -85,19 +85,17 @@ fn own_page(
     let reply = match path {
         "/metrics" => return Some(Ok(metrics_page(server, wanted))),
         "/metrics/slis" => {
-            let content = Content::Text(metrics::CONTENT_TYPE, metrics::global().render_objectives().into());
+            let content = Content::Text(metrics::CONTENT_TYPE, server.health.render_metrics().into());
             Ok(Reply { status: StatusCode::OK, content, warnings: Vec::new() })
         }
         "/" => {
-            let page = serde_json::json!({ "paths": index(&server.published.offer()) });
+            let page = serde_json::json!({ "paths": index(server) });
             return Some(Ok(Reply::ok(page).into_response(Wanted { pretty: true, ..wanted })));
         }
-        zpages::STATUSZ => {
-            zpages::statusz(accept, &index(&server.published.offer()), (server.registry.clock)())
-        }
+        zpages::STATUSZ => zpages::statusz(accept, &index(server), (server.registry.clock)()),
         zpages::FLAGZ => zpages::flagz(accept, &server.flags),
         path => {
-            let content = Content::Text(metrics::CONTENT_TYPE, metrics::global().page(path)?.into());
+            let content = Content::Text(metrics::CONTENT_TYPE, server.metrics().page(path)?.into());
             Ok(Reply { status: StatusCode::OK, content, warnings: Vec::new() })
         }
     };
@@ -105,7 +103,7 @@ fn own_page(
 }
 
 /// What there is beside resources, as upstream's root page lists it.
-fn index(offer: &discovery::Offer) -> Vec<String> {
+fn index(server: &ServerState) -> Vec<String> {
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",
         "/api",
@@ -130,8 +128,8 @@ fn index(offer: &discovery::Offer) -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec();
-    paths.extend(metrics::global().page_paths().into_iter().map(str::to_owned));
-    for group in &offer.groups {
+    paths.extend(server.metrics().page_paths().into_iter().map(str::to_owned));
+    for group in &server.published.served_apis().groups {
         paths.push(format!("/apis/{}", group.name));
         paths.extend(group.versions.iter().map(|version| format!("/apis/{}/{version}", group.name)));
     }
@@ -147,7 +145,7 @@ async fn openapi_document(
     wanted: Wanted,
 ) -> Result<Response<Body>, ApiError> {
     let (accept, query) = (headers.accept(), &info.query);
-    let offer = server.published.offer();
+    let offer = server.published.served_apis();
     let page = openapi::find(&info.path, accept, &offer).ok_or_else(ApiError::page_not_found)??;
     let known = openapi::keep(&info.path, query.get("hash"), &page.etag);
     let unmade = Document::unmade(page.content_type, &page.etag);
@@ -173,11 +171,11 @@ fn has_already(document: &Document, headers: &RequestHeaders) -> bool {
 }
 
 fn metrics_page(server: &ServerState, wanted: Wanted) -> Response<Body> {
-    metrics::global().begin_cached();
+    server.metrics().begin_cached();
     for (resource, figures) in server.registry.cache.figures() {
-        metrics::global().cached(resource.trim_end_matches('.'), figures);
+        server.metrics().cached(resource.trim_end_matches('.'), figures);
     }
-    let content = Content::Text(metrics::CONTENT_TYPE, metrics::render().into());
+    let content = Content::Text(metrics::CONTENT_TYPE, server.metrics().render().into());
     Reply { status: StatusCode::OK, content, warnings: Vec::new() }.into_response(wanted)
 }
 

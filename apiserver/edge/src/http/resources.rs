@@ -14,7 +14,6 @@ use crate::wire::shape::{Include, metadata_only};
 use axum::body::Body;
 use coracle_access::authz::{self, Attributes, Authorizer};
 use coracle_api::{ApiError, Object, Pieces, UserInfo};
-use coracle_component_base::metrics;
 use coracle_registry::decode::{Expected, delete_options};
 use coracle_registry::ownership::manager_name;
 use coracle_registry::patch::{Patch, check_options};
@@ -296,7 +295,7 @@ impl Call<'_> {
             Err(error) => return Err(error),
         };
         let resource = scope.resource.clone();
-        let metrics = metrics::global().watching(&resource.group, &resource.version, &resource.plural);
+        let metrics = self.server.metrics().watching(&resource.group, &resource.version, &resource.plural);
         let body = WatchBody {
             watch,
             wanted,

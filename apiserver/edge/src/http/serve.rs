@@ -6,7 +6,6 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use coracle_access::authn::{Authenticator, PeerIdentity};
 use coracle_api::UserInfo;
-use coracle_component_base::metrics;
 use coracle_listen::{End, Limits, Places, Settings};
 use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response};
@@ -70,11 +69,11 @@ impl coracle_listen::Front for Front {
     }
 
     fn handshake_failed(&self) {
-        metrics::global().handshake_failed();
+        self.server.metrics().handshake_failed();
     }
 
     fn ended(&self, why: End) {
-        metrics::global().connection_ended(why.reason());
+        self.server.metrics().connection_ended(why.reason());
     }
 }
 

@@ -1,10 +1,10 @@
 //! A request from its first byte to the answer: who, may they, what, and how it is told.
 
 use super::admit_connect::{self, Admitted};
-use super::exchange::Exchange;
 use super::handler::Handler;
 use super::latency::{self, Step};
 use super::limits::{self, is_long_running};
+use super::request_context::RequestContext;
 use super::resources::Call;
 use super::route::NoRoute;
 use super::seats::Seats;
@@ -21,7 +21,6 @@ use coracle_access::authn::{self, Known, Proof, Standing};
 use coracle_access::authz::{Attributes, Authorizer, Decision, Verdict};
 use coracle_admission::{annotations, deadline};
 use coracle_api::{ApiError, UserInfo};
-use coracle_component_base::metrics;
 use coracle_component_base::traces::{self, Attribute, Context};
 use coracle_listen::Place;
 use coracle_registry::list::rest_token;
@@ -42,22 +41,18 @@ pub async fn handle(server: Arc<ServerState>, request: Request<Body>) -> Respons
     let headers = RequestHeaders::of(request.headers());
     let wanted = Wanted::new(&headers, &info.query, info.is_resource);
     let shown = *wanted.as_ref().unwrap_or(&Wanted::default());
-    let mut exchange = Exchange::new(info, headers, &server.registry.catalogue);
+    let mut context = RequestContext::new(info, headers, &server);
     if latency::verbose() {
-        exchange.uri = request.uri().path_and_query().map(ToString::to_string);
+        context.uri = request.uri().path_and_query().map(ToString::to_string);
     }
-    let work = AssertUnwindSafe(admit(&server, &mut exchange, wanted, shown, request)).catch_unwind();
+    let work = AssertUnwindSafe(admit(&server, &mut context, wanted, shown, request)).catch_unwind();
     let outcome = work.await.unwrap_or_else(|_| {
-        exchange.panicked();
-        tracing::error!(
-            verb = exchange.info.verb,
-            path = exchange.info.path,
-            "panic while serving a request"
-        );
+        context.panicked();
+        tracing::error!(verb = context.info.verb, path = context.info.path, "panic while serving a request");
         Err(ApiError::internal("the server panicked while serving this request"))
     });
     let response = outcome.unwrap_or_else(|error| failure(&error, shown));
-    exchange.answer(&server, response).await
+    context.answer(&server, response).await
 }
 
 /// Health, metrics, logs and streams are not negotiated, and what other servers answer is theirs to negotiate.
@@ -80,18 +75,18 @@ fn failure(error: &ApiError, wanted: Wanted) -> Response<Body> {
 /// Everything before the request itself.
 async fn admit(
     server: &Arc<ServerState>,
-    exchange: &mut Exchange,
+    context: &mut RequestContext,
     wanted: Result<Wanted, ApiError>,
     shown: Wanted,
     mut request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
     let began = Instant::now();
-    let found = authenticate(server, exchange, request.extensions()).await;
+    let found = authenticate(server, context, request.extensions()).await;
     let known = found.as_ref().ok().map(|known| &known.user);
-    metrics::global().authenticated(known.map(|user| user.name.as_str()), began.elapsed());
-    exchange.steps.done(Step::Authenticated);
-    record(server, exchange, known.unwrap_or(&UserInfo::default()), &request);
-    if let Some(record) = &mut exchange.record {
+    server.metrics().authenticated(known.map(|user| user.name.as_str()), began.elapsed());
+    context.steps.done(Step::Authenticated);
+    record(server, context, known.unwrap_or(&UserInfo::default()), &request);
+    if let Some(record) = &mut context.record {
         record.arrived().await?;
     }
     let Known { mut user, proof } = found?;
@@ -100,84 +95,84 @@ async fn admit(
     {
         place.known();
     }
-    trace(server, exchange, &user, &mut request);
-    let asked = attributes(&exchange.info, &user);
-    let other = impersonate(server, &asked, &exchange.headers.credentials).await?;
+    trace(server, context, &user, &mut request);
+    let asked = attributes(&context.info, &user);
+    let other = impersonate(server, &asked, &context.headers.credentials).await?;
     if let Some(other) = other {
         user = other;
-        if let Some(record) = &mut exchange.record {
+        if let Some(record) = &mut context.record {
             record.impersonated(&user);
         }
     }
-    if exchange.info.verb == "watch" || !is_long_running(&exchange.info) {
-        if !seat(server, exchange, &user).await {
+    if context.info.verb == "watch" || !is_long_running(&context.info) {
+        if !seat(server, context, &user).await {
             return Ok(too_many());
         }
-        if matches!(exchange.info.verb, "list" | "watch") {
+        if matches!(context.info.verb, "list" | "watch") {
             // What takes long begins after everybody has arrived who is there: only those wait their turn for seats who
             // were seen.
             tokio::task::yield_now().await;
         }
     }
-    exchange.steps.done(Step::Seated);
-    authorize(server, exchange, &user).await?;
-    exchange.steps.done(Step::Authorized);
+    context.steps.done(Step::Seated);
+    authorize(server, context, &user).await?;
+    context.steps.done(Step::Authorized);
     let wanted = match wanted {
-        Err(error) if needs_json(server, &exchange.info) => return Err(error),
+        Err(error) if needs_json(server, &context.info) => return Err(error),
         _ => shown,
     };
-    if is_long_running(&exchange.info) {
-        return Box::pin(lasting(server, exchange, wanted, &user, proof, request)).await;
+    if is_long_running(&context.info) {
+        return Box::pin(lasting(server, context, wanted, &user, proof, request)).await;
     }
-    in_time(server, exchange, wanted, &user, request).await
+    in_time(server, context, wanted, &user, request).await
 }
 
 /// Begins the span of the request, if it is to be traced; whoever it leads to is told.
-fn trace(server: &ServerState, exchange: &mut Exchange, user: &UserInfo, request: &mut Request<Body>) {
+fn trace(server: &ServerState, context: &mut RequestContext, user: &UserInfo, request: &mut Request<Body>) {
     let Some(tracer) = &server.tracer else { return };
     // As upstream: others could have everything traced.
     let trusted = user.in_group("system:masters") || user.in_group("system:monitoring");
-    let parent = exchange.headers.trace_parent.as_ref().and_then(Context::parse);
+    let parent = context.headers.trace_parent.as_ref().and_then(Context::parse);
     let describe = || {
         let text = |value: &HeaderValue| Attribute::Text(value.to_str().unwrap_or_default().to_owned());
         let target = request.uri().path_and_query().map_or("", |target| target.as_str());
         let mut attributes = vec![
             ("http.request.method", Attribute::Text(request.method().to_string())),
             ("http.target", Attribute::Text(target.to_owned())),
-            ("audit-id", text(&exchange.audit_id)),
+            ("audit-id", text(&context.audit_id)),
         ];
         attributes
-            .extend(exchange.headers.user_agent.as_ref().map(|agent| ("user_agent.original", text(agent))));
-        (exchange.info.pattern(request.method()), attributes)
+            .extend(context.headers.user_agent.as_ref().map(|agent| ("user_agent.original", text(agent))));
+        (context.info.pattern(request.method()), attributes)
     };
     let Some(span) = tracer.begin(parent, trusted, describe) else { return };
     request.headers_mut().insert(traces::HEADER, span.header());
-    exchange.headers.trace_parent = Some(span.header());
-    exchange.span = Some(Box::new(span));
+    context.headers.trace_parent = Some(span.header());
+    context.span = Some(Box::new(span));
 }
 
 /// Begins the record of the audit log, if the request is to have one.
-fn record(server: &ServerState, exchange: &mut Exchange, user: &UserInfo, request: &Request<Body>) {
+fn record(server: &ServerState, context: &mut RequestContext, user: &UserInfo, request: &Request<Body>) {
     let Some(log) = &server.audit else { return };
     let source = audit::Source {
-        audit_id: exchange.audit_id.to_str().unwrap_or_default(),
+        audit_id: context.audit_id.to_str().unwrap_or_default(),
         uri: request.uri().path_and_query().map_or("", |p| p.as_str()),
-        user_agent: exchange.headers.user_agent(),
+        user_agent: context.headers.user_agent(),
         address: request.extensions().get::<Peer>().map(|peer| peer.address.ip()),
-        forwarded_for: exchange.headers.forwarded_for(),
+        forwarded_for: context.headers.forwarded_for(),
     };
-    exchange.record = log.begin(source, user, &exchange.info);
+    context.record = log.begin(source, user, &context.info);
 }
 
 /// Seats for the request; false if it is refused.
-async fn seat(server: &ServerState, exchange: &mut Exchange, user: &UserInfo) -> bool {
-    let info = &exchange.info;
+async fn seat(server: &ServerState, context: &mut RequestContext, user: &UserInfo) -> bool {
+    let info = &context.info;
     let Some(flow) = server.flow.classify(user, info) else { return false };
     let seats = if flow.is_exempt() { 1 } else { seats(server, info, &flow) };
     let entered = server.flow.enter(&flow, seats, Asker { user: &user.name, info }).await;
     let is_seated = entered.is_ok();
-    exchange.seats = Seats::new(&user.name);
-    exchange.seats.sit(flow, entered.ok());
+    context.seats = Seats::new(&user.name);
+    context.seats.sit(flow, entered.ok());
     is_seated
 }
 
@@ -206,20 +201,20 @@ fn too_many() -> Response<Body> {
 /// A request without an end of its own: until the server stops, or whoever asked is known no more.
 async fn lasting(
     server: &Arc<ServerState>,
-    exchange: &mut Exchange,
+    context: &mut RequestContext,
     wanted: Wanted,
     user: &UserInfo,
     proof: Proof,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
-    exchange.dry_run = exchange.is_dry_run();
+    context.dry_run = context.is_dry_run();
     let mut request = request;
     let authenticator = server.authenticator.as_ref();
     let standing = authenticator.and_then(|a| Standing::of(a, &server.registry.cache, proof));
     if let Some(standing) = &standing {
         request.extensions_mut().insert(standing.clone());
     }
-    let Exchange { info, headers, served, record, seats, .. } = exchange;
+    let RequestContext { info, headers, served, record, seats, .. } = context;
     let asked = Asked { info, headers, served: served.as_ref(), wanted, user, seats };
     let work = Box::pin(serve(server, asked, request));
     let answer = annotated(record.as_mut(), work).await?;
@@ -232,18 +227,18 @@ async fn lasting(
 /// The request itself, with its annotations, until its time is over.
 async fn in_time(
     server: &Arc<ServerState>,
-    exchange: &mut Exchange,
+    context: &mut RequestContext,
     wanted: Wanted,
     user: &UserInfo,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
-    exchange.dry_run = exchange.is_dry_run();
-    let _counted = measure::in_flight(&exchange.info);
-    let time = limits::deadline(&exchange.info.query, server.request_timeout)?
-        .saturating_sub(exchange.steps.elapsed());
+    context.dry_run = context.is_dry_run();
+    let _counted = measure::in_flight(server.metrics(), &context.info);
+    let time = limits::deadline(&context.info.query, server.request_timeout)?
+        .saturating_sub(context.steps.elapsed());
     let end = tokio::time::Instant::now() + time;
-    let request = Box::pin(upload::whole(server, exchange, user, request, end)).await?;
-    let Exchange { info, headers, served, record, seats, .. } = exchange;
+    let request = Box::pin(upload::whole(server, context, user, request, end)).await?;
+    let RequestContext { info, headers, served, record, seats, .. } = context;
     let asked = Asked { info, headers, served: served.as_ref(), wanted, user, seats };
     // Boxed, because it is wrapped twice below, and each layer would hold it again.
     let work = Box::pin(serve(server, asked, request));
@@ -307,16 +302,16 @@ async fn serve(
 /// In memory the caller says who it is; over a socket, its credentials do.
 async fn authenticate(
     server: &ServerState,
-    exchange: &Exchange,
+    context: &RequestContext,
     extensions: &Extensions,
 ) -> Result<Known, ApiError> {
-    let path = &exchange.info.path;
+    let path = &context.info.path;
     let known = extensions.get::<UserInfo>().cloned();
     match (known, &server.authenticator) {
         (Some(user), _) => Ok(Known::unproven(user)),
         (None, Some(authenticator)) => {
             let identity = extensions.get::<Peer>().and_then(|peer| peer.identity.as_ref());
-            authenticator.authenticate(identity, &exchange.headers.credentials, path).await
+            authenticator.authenticate(identity, &context.headers.credentials, path).await
         }
         (None, None) if authn::is_public(path) => Ok(Known::unproven(UserInfo::anonymous())),
         (None, None) => Err(ApiError::unauthorized()),
@@ -336,8 +331,12 @@ async fn impersonate(
     Box::pin(server.authorizer.settle(work)).await
 }
 
-async fn authorize(server: &ServerState, exchange: &mut Exchange, user: &UserInfo) -> Result<(), ApiError> {
-    let info = &exchange.info;
+async fn authorize(
+    server: &ServerState,
+    context: &mut RequestContext,
+    user: &UserInfo,
+) -> Result<(), ApiError> {
+    let info = &context.info;
     // Upstream's --authorization-always-allow-paths.
     let root = info.path.split('/').nth(1).unwrap_or_default();
     if !info.is_resource && matches!(root, "livez" | "readyz" | "healthz") {
@@ -347,9 +346,9 @@ async fn authorize(server: &ServerState, exchange: &mut Exchange, user: &UserInf
     let began = Instant::now();
     let Verdict { decision, error } = server.authorizer.authorize(&attributes).await;
     let allowed = matches!(decision, Decision::Allow(_));
-    metrics::global().authorized(allowed, began.elapsed());
+    server.metrics().authorized(allowed, began.elapsed());
     let (Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason)) = &decision;
-    if let Some(record) = &mut exchange.record {
+    if let Some(record) = &mut context.record {
         // Upstream's annotations: a decision that could not be made is none.
         let failed = error.is_some() && !allowed;
         if !failed {

@@ -9,6 +9,7 @@ use crate::openapi::Published;
 use coracle_access::authn::Authenticator;
 use coracle_access::authz::Gate;
 use coracle_component_base::health::Health;
+use coracle_component_base::metrics::Metrics;
 use coracle_component_base::traces::Tracer;
 use coracle_registry::Registry;
 use parking_lot::RwLock;
@@ -42,4 +43,11 @@ pub struct ServerState {
     /// What discovery and OpenAPI show.
     pub published: Published,
     pub stop: CancellationToken,
+}
+
+impl ServerState {
+    /// What the server counts; what it serves is counted in it, too.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        self.registry.cache.metrics()
+    }
 }

@@ -1,7 +1,7 @@
 //! The body of a request that writes: read before the request is worked on, within its time, and without seats once it
 //! keeps them waiting.
 
-use super::exchange::Exchange;
+use super::request_context::RequestContext;
 use super::{body, large, limits};
 use crate::flowcontrol;
 use crate::http::ServerState;
@@ -30,14 +30,14 @@ static BODIES: LazyLock<Arc<Turns<String>>> = LazyLock::new(|| Turns::new(WAITIN
 /// A body that is too large, too slow or not there at `end`; 429 for too many of one user that are slow.
 pub(super) async fn whole(
     server: &ServerState,
-    exchange: &mut Exchange,
+    context: &mut RequestContext,
     user: &UserInfo,
     request: Request<Body>,
     end: Instant,
 ) -> Result<Request<Body>, ApiError> {
-    let writes = matches!(exchange.info.verb, "create" | "update" | "patch" | "delete" | "deletecollection");
-    let recorded = exchange.record.as_ref().is_some_and(|record| record.wants_request());
-    if !writes || (exchange.served.is_none() && !recorded) {
+    let writes = matches!(context.info.verb, "create" | "update" | "patch" | "delete" | "deletecollection");
+    let recorded = context.record.as_ref().is_some_and(|record| record.wants_request());
+    if !writes || (context.served.is_none() && !recorded) {
         return Ok(request);
     }
     let (parts, body) = request.into_parts();
@@ -46,17 +46,17 @@ pub(super) async fn whole(
     let bytes = match timeout_at(soon, reading.as_mut()).await {
         Ok(read) => read?,
         Err(_) => {
-            exchange.seats.leave();
+            context.seats.leave();
             let turn = BODIES.take(user.name.clone()).ok_or_else(flowcontrol::too_many)?;
             let bytes = timeout_at(end, reading).await.map_err(|_| limits::timed_out())??;
             drop(turn);
-            exchange.seats.again(server, &exchange.info).await?;
+            context.seats.again(server, &context.info).await?;
             bytes
         }
     };
-    if let Some(record) = exchange.record.as_mut().filter(|_| recorded) {
+    if let Some(record) = context.record.as_mut().filter(|_| recorded) {
         let kind = parts.headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-        let whose = (server, &exchange.info, &exchange.seats);
+        let whose = (server, &context.info, &context.seats);
         large::read(whose, bytes.len(), || record.request_object(kind, &bytes)).await?;
     }
     Ok(Request::from_parts(parts, Body::from(bytes)))

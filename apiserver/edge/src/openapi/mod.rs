@@ -5,6 +5,7 @@
 //! already is told so by its tag, for which it need not be made.
 
 mod custom;
+mod etags;
 mod gnostic;
 mod merge;
 mod operations;
@@ -15,7 +16,6 @@ mod published;
 mod query;
 mod schema;
 mod share;
-mod tags;
 mod v2;
 mod v2_parts;
 mod v2_protobuf;
@@ -24,11 +24,11 @@ mod v3;
 mod v3_protobuf;
 mod values;
 
+pub use etags::ETags;
 pub use merge::merge_v2;
 pub use published::{Documents, Published};
 pub use schema::OF_VALUES;
 pub use share::Shares;
-pub use tags::Tags;
 pub use v2_parts::{Parts, Sent};
 
 use crate::discovery::Document;
@@ -95,7 +95,7 @@ impl Page {
 /// JSON, and documents as protobuf: kubectl asks for v2 so, client-go can ask for those of v3. Other forms are 406.
 pub fn find(path: &str, accept: &str, offer: &Arc<Documents>) -> Option<Result<Page, ApiError>> {
     let path = path.trim_end_matches('/');
-    let tags = Tags::of(offer);
+    let tags = ETags::of(offer);
     let json = accepts_json(accept);
     let (what, tag, protobuf) = match path {
         "/openapi/v2" if !json && gnostic::accepted(accept, gnostic::Version::V2) => {

@@ -1,7 +1,7 @@
 //! What is served at this moment, with what OpenAPI makes of it.
 
-use super::{Shares, Tags};
-use crate::discovery::{Foreign, Offer};
+use super::{ETags, Shares};
+use crate::discovery::{Foreign, ServedApis};
 use coracle_api::catalogue::catalogue;
 use coracle_resources::catalogue::Catalogue;
 use parking_lot::Mutex;
@@ -11,23 +11,23 @@ use std::sync::{Arc, OnceLock};
 /// Everything that is served at one moment, and the tags of its documents. Never changed; made anew when something else
 /// is served.
 pub struct Documents {
-    offer: Offer,
+    offer: ServedApis,
     /// Made when somebody first asks.
-    pub(super) tags: OnceLock<Tags>,
+    pub(super) tags: OnceLock<ETags>,
     /// Of the built-in resources; the same ones for every offer of a server.
     pub(super) shares: Arc<Shares>,
 }
 
 impl Documents {
-    pub fn new(offer: Offer, shares: Arc<Shares>) -> Self {
+    pub fn new(offer: ServedApis, shares: Arc<Shares>) -> Self {
         Self { offer, tags: OnceLock::new(), shares }
     }
 }
 
 impl Deref for Documents {
-    type Target = Offer;
+    type Target = ServedApis;
 
-    fn deref(&self) -> &Offer {
+    fn deref(&self) -> &ServedApis {
         &self.offer
     }
 }
@@ -45,7 +45,7 @@ impl Published {
         Self { catalogue, foreign, present: Mutex::default(), shares: Arc::default() }
     }
 
-    pub fn offer(&self) -> Arc<Documents> {
+    pub fn served_apis(&self) -> Arc<Documents> {
         let (snapshot, theirs) = (self.catalogue.snapshot(), self.foreign.generation());
         let mut present = self.present.lock();
         if let Some((ours, other, offer)) = &*present
@@ -54,7 +54,7 @@ impl Published {
             return offer.clone();
         }
         let generation = snapshot.generation;
-        let offer = Offer::new(catalogue(), snapshot, self.foreign.clone());
+        let offer = ServedApis::new(catalogue(), snapshot, self.foreign.clone());
         let offer = Arc::new(Documents::new(offer, self.shares.clone()));
         *present = Some((generation, theirs, offer.clone()));
         offer

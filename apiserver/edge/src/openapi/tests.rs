@@ -1,5 +1,5 @@
 use super::*;
-use crate::discovery::Offer;
+use crate::discovery::ServedApis;
 use coracle_api::catalogue::catalogue;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ pub fn respond(
     accept: &str,
     resources: &[std::sync::Arc<coracle_api::Resource>],
 ) -> Option<Result<Document, ApiError>> {
-    let offer = Arc::new(Documents::new(Offer::built_in(resources), Arc::default()));
+    let offer = Arc::new(Documents::new(ServedApis::built_in(resources), Arc::default()));
     find(path, accept, &offer).map(|found| found.map(|page| page.make().whole()))
 }
 
@@ -183,7 +183,7 @@ async fn only_what_a_definition_brings_is_made_anew() {
         (Form::Protobuf, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"),
     ] {
         let made = |definitions: &[Value]| {
-            let offer = Offer::new(catalogue(), snapshot(definitions), Arc::new(NoForeign));
+            let offer = ServedApis::new(catalogue(), snapshot(definitions), Arc::new(NoForeign));
             let offer = Documents::new(offer, shares.clone());
             let page = find("/openapi/v2", accept, &Arc::new(offer)).unwrap().unwrap();
             let share = |_: &Document| shares.get(form, || panic!("made again"));
@@ -209,15 +209,16 @@ async fn only_what_a_definition_brings_is_made_anew() {
     }
 }
 
-/// Tags follow what is published, not what else changes in a definition.
+/// ETags follow what is published, not what else changes in a definition.
 #[test]
 fn tags_follow_the_specification() {
     use crate::discovery::NoForeign;
     use coracle_resources::catalogue::testing::{definition, snapshot};
     let tags = |definition: &Value| {
-        let offer = Offer::new(catalogue(), snapshot(std::slice::from_ref(definition)), Arc::new(NoForeign));
+        let offer =
+            ServedApis::new(catalogue(), snapshot(std::slice::from_ref(definition)), Arc::new(NoForeign));
         let offer = Documents::new(offer, Arc::default());
-        let tags = Tags::of(&offer);
+        let tags = ETags::of(&offer);
         (tags.v2.clone(), tags.document("apis/example.com/v1").map(str::to_owned))
     };
     let mut changed = definition("notes", "Note");

@@ -9,7 +9,7 @@ use super::share::{Form, Map, Share};
 use super::v2::{definitions, path_item, shared_parameters};
 use super::v2_protobuf;
 use super::{Documents, merge_v2};
-use crate::discovery::Offer;
+use crate::discovery::ServedApis;
 use crate::wire::gzip::Packer;
 use bytes::Bytes;
 use coracle_api::Resource;
@@ -186,7 +186,7 @@ struct Theirs {
 /// What other servers add: merged with those of our definitions alone that they have under the same name. Their paths lie
 /// below their own groups and versions, of which we have none.
 fn theirs(
-    offer: &Offer,
+    offer: &ServedApis,
     built_in: &[Arc<Resource>],
     share: &Share,
     custom: &[Arc<CustomResource>],

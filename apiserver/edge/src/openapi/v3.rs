@@ -2,14 +2,14 @@
 
 use super::Documents;
 use super::custom;
+use super::etags::{ETags, group_version};
 use super::operations::{Operation, Path, Payload, is_built_in, paths};
 use super::pages::pages;
 use super::parameters::path_parameters;
 use super::prose::Prose;
 use super::query::Parameter;
 use super::schema::{Dialect, closure, definition, identities, identities_in, named_values, value_names};
-use super::tags::{Tags, group_version};
-use crate::discovery::Offer;
+use crate::discovery::ServedApis;
 use coracle_api::Resource;
 use coracle_api::schema::{self, TypeRef};
 use coracle_component_base::version::GIT_VERSION;
@@ -21,7 +21,7 @@ pub const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
 /// Where each document is, with a hash that changes when the document does, so that clients may keep it for ever.
 pub fn index(offer: &Documents) -> Value {
-    let own = Tags::of(offer).documents().map(|(name, tag)| {
+    let own = ETags::of(offer).documents().map(|(name, tag)| {
         (name.to_owned(), json!({ "serverRelativeURL": format!("/openapi/v3/{name}?hash={tag}") }))
     });
     let mut entries: Map<String, Value> = own.collect();
@@ -32,7 +32,7 @@ pub fn index(offer: &Documents) -> Value {
 }
 
 /// By its name in the index.
-pub fn document(name: &str, offer: &Offer) -> Value {
+pub fn document(name: &str, offer: &ServedApis) -> Value {
     let own: Vec<&Arc<Resource>> =
         group_version(name).into_iter().flat_map(|(group, version)| offer.of(group, version)).collect();
     let mut paths: Vec<Path> = own.iter().flat_map(|r| paths(r)).collect();
@@ -63,7 +63,7 @@ pub fn roots(paths: &[Path]) -> Vec<TypeRef<'static>> {
     payloads.filter_map(|payload| schema::by_name(&type_name(payload)?)).collect()
 }
 
-fn schemas(paths: &[Path], name: &str, offer: &Offer) -> Value {
+fn schemas(paths: &[Path], name: &str, offer: &ServedApis) -> Value {
     let custom: Vec<&Arc<CustomResource>> = group_version(name)
         .into_iter()
         .flat_map(|(group, version)| offer.custom_of(group, version))

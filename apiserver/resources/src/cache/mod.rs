@@ -23,7 +23,7 @@ pub use served::{Defined, ServedResources};
 pub use watcher::{Filter, Item, QUEUE_EVENTS, Watcher};
 
 use coracle_api::Object;
-use coracle_component_base::metrics;
+use coracle_component_base::metrics::Metrics;
 use coracle_requests::{CustomVersion, Reader};
 use coracle_store::{Change, Commit, KeyValue, Range, Revision, Store, StoreError};
 use coracle_strategy::SelectableFields;
@@ -56,6 +56,7 @@ pub struct Snapshot {
 pub struct Cache {
     store: Arc<dyn Store>,
     served: Arc<dyn ServedResources>,
+    metrics: Arc<Metrics>,
     state: RwLock<State>,
     /// Locked before `state` wherever both are.
     watchers: Arc<Mutex<Watchers>>,
@@ -77,11 +78,13 @@ impl Cache {
     pub async fn start(
         store: Arc<dyn Store>,
         served: Arc<dyn ServedResources>,
+        metrics: Arc<Metrics>,
     ) -> Result<Arc<Self>, StoreError> {
         let listing = store.range(Range::default()).await?;
         let cache = Arc::new(Self {
             store: store.clone(),
             served,
+            metrics,
             state: RwLock::new(State::at(listing.revision)),
             watchers: Arc::default(),
             revision: watch::Sender::new(listing.revision),
@@ -97,6 +100,11 @@ impl Cache {
         let follower = move |commits: &[Arc<Commit>]| following.tell(commits);
         store.follow(listing.revision, Box::new(follower))?;
         Ok(cache)
+    }
+
+    /// The figures of the server whose resources these are.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     fn load(&self, stored: &[&KeyValue], revision: Revision) {
@@ -344,7 +352,7 @@ impl Cache {
         for defined in all {
             let before = watchers.serials.insert(defined.key.clone(), defined.serial);
             if before.is_none() {
-                metrics::global().resource_served(&defined.key);
+                self.metrics.resource_served(&defined.key);
             }
             if before.is_some_and(|serial| serial != defined.serial) {
                 watchers.end(&defined.key);
@@ -357,7 +365,7 @@ impl Cache {
             watchers.serials.remove(&key);
             watchers.end(&key);
             self.state.write().end(&key);
-            metrics::global().resource_gone(&key);
+            self.metrics.resource_gone(&key);
         }
     }
 
@@ -474,20 +482,4 @@ impl Reader for Cache {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use coracle_store::{MemoryStore, Op, Txn};
-
-    #[tokio::test]
-    async fn labels_are_told_without_the_object() {
-        let store = MemoryStore::new();
-        let value =
-            br#"{"kind":"Node","apiVersion":"v1","metadata":{"labels":{"a":"1","b":"2"},"name":"n"}}"#;
-        let put = Op::Put { key: "nodes.//n".into(), value: value.to_vec().into() };
-        store.commit(Txn { ops: vec![put], ..Txn::default() }).await.unwrap();
-        let cache = Cache::start(store, Arc::new(served::NoCustomResources)).await.unwrap();
-        let read: &dyn Reader = &*cache;
-        assert_eq!(read.labels("nodes.", "", "n", &["b", "c"]), [("b".to_owned(), "2".to_owned())]);
-        assert!(read.labels("nodes.", "", "m", &["b"]).is_empty());
-    }
-}
+mod tests;

@@ -53,7 +53,7 @@ mod tests {
 
     async fn cache_of(plural: &str, count: usize) -> (Arc<MemoryStore>, Arc<Cache>) {
         let store = MemoryStore::new();
-        let cache = Cache::start(store.clone(), Arc::new(NoCustomResources)).await.unwrap();
+        let cache = Cache::start(store.clone(), Arc::new(NoCustomResources), Arc::default()).await.unwrap();
         for n in 0..count {
             let data = "text ".repeat(100);
             let value =

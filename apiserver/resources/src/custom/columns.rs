@@ -4,7 +4,7 @@
 use super::PrinterColumn;
 use super::jsonpath::Path;
 use coracle_api::Object;
-use coracle_strategy::human;
+use coracle_strategy::duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -76,7 +76,7 @@ impl Column {
             "boolean" => value.as_bool().map_or(Value::Null, Value::Bool),
             "date" => match value.as_str() {
                 Some("" | "null") => "<unknown>".into(),
-                Some(_) if human::timestamp(value).is_some() => human::age(value, now).into(),
+                Some(_) if duration::timestamp(value).is_some() => duration::age(value, now).into(),
                 Some(_) => "<invalid>".into(),
                 None => Value::Null,
             },

@@ -9,13 +9,13 @@
 //! A deleted definition stays until its instances are gone ([`finalize`]); each has a task of its own, so that the
 //! finalizers of one never hold up another.
 
+mod controller;
 mod finalize;
 mod instances;
-mod keeper;
 mod names;
 mod status;
 mod write;
 
-pub use keeper::maintain;
+pub use controller::maintain;
 
 use coracle_strategy::apiextensions::{DEFINITIONS, FINALIZER, conditions};

@@ -6,7 +6,7 @@ use super::{ConfigError, EncryptionConfiguration, rewrite};
 use crate::{Encrypting, Store};
 use coracle_component_base::config_file::{self, Apply, Reloads};
 use coracle_component_base::health::{Health, Matters};
-use coracle_component_base::metrics;
+use coracle_component_base::metrics::Metrics;
 use futures::FutureExt;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -76,12 +76,12 @@ impl Source {
 pub fn maintain(
     store: Arc<Encrypting>,
     source: Option<Source>,
-    health: Health,
+    (health, metrics): (Health, Arc<Metrics>),
     stop: CancellationToken,
 ) -> JoinHandle<()> {
     let wake = Arc::new(Notify::new());
     let shown = Arc::downgrade(&store);
-    metrics::global().collect_as("encryption", move |text| {
+    metrics.collect_as("encryption", move |text| {
         if let Some(store) = shown.upgrade() {
             store.figures().render(text);
         }
@@ -91,7 +91,10 @@ pub fn maintain(
         let probing = probe_all(&store, &wake, &health);
         let following = async {
             match source.filter(|source| source.follow) {
-                Some(source) => follow(store.clone(), source, wake.clone(), stop.clone()).await,
+                Some(source) => {
+                    let reloads = Reloads::begin(METRICS, &source.text, &metrics);
+                    follow(store.clone(), source, reloads, wake.clone(), stop.clone()).await;
+                }
                 None => std::future::pending().await,
             }
         };
@@ -104,8 +107,13 @@ pub fn maintain(
     })
 }
 
-async fn follow(store: Arc<Encrypting>, source: Source, wake: Arc<Notify>, stop: CancellationToken) {
-    let reloads = Reloads::begin(METRICS, &source.text);
+async fn follow(
+    store: Arc<Encrypting>,
+    source: Source,
+    reloads: Arc<Reloads>,
+    wake: Arc<Notify>,
+    stop: CancellationToken,
+) {
     let path = source.path.clone();
     let apply: Box<Apply> = Box::new(move |text| {
         let (store, path, wake) = (store.clone(), path.clone(), wake.clone());

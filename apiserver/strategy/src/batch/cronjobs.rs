@@ -115,7 +115,7 @@ impl TableConvertor for CronJobs {
             None => "<unset>",
         };
         let last = at(object, "status.lastScheduleTime");
-        let last = if last.is_null() { "<none>".to_owned() } else { human::age(last, now) };
+        let last = if last.is_null() { "<none>".to_owned() } else { duration::age(last, now) };
         vec![
             name(object).into(),
             str_at(spec, "schedule").into(),

@@ -342,8 +342,8 @@ fn completions(job: &Object) -> String {
 }
 
 fn duration(job: &Object, now: Timestamp) -> String {
-    let time = |path| human::timestamp(at(job, path));
+    let time = |path| duration::timestamp(at(job, path));
     let Some(start) = time("status.startTime") else { return String::new() };
     let end = time("status.completionTime").unwrap_or(now);
-    human::duration(end.as_second() - start.as_second())
+    duration::duration(end.as_second() - start.as_second())
 }

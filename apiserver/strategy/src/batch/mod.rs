@@ -12,7 +12,7 @@ pub use jobs::Jobs;
 
 use super::{
     Column, CreateStrategy, Env, ResourceFacts, SelectableFields, StatusStrategy, TableConvertor,
-    UpdateStrategy, conditions, copy_field, human, rules, table, value::*, workloads,
+    UpdateStrategy, conditions, copy_field, duration, rules, table, value::*, workloads,
 };
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;

@@ -112,7 +112,7 @@ fn times(new: &Object, old: &Object, path: &Path, errors: &mut Errors) {
     if completes && end.is_null() && is(new, "Complete") {
         errors.required(&ends, "completionTime is required for Complete jobs");
     }
-    let time = super::human::timestamp;
+    let time = super::duration::timestamp;
     if let (true, Some(first), Some(last)) = (starts_anew || ends_anew, time(start), time(end))
         && last < first
     {

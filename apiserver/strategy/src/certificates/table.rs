@@ -1,7 +1,7 @@
 //! Columns of `kubectl get csr`.
 
 use super::conditions::{APPROVED, DENIED, FAILED};
-use crate::{Column, human, table};
+use crate::{Column, duration, table};
 use coracle_api::Object;
 use coracle_requests::value::*;
 use jiff::Timestamp;
@@ -18,7 +18,7 @@ pub(super) const COLUMNS: &[Column] = &[
 
 pub(super) fn row(object: &Object, now: Timestamp) -> Vec<Value> {
     let duration =
-        i64_at(object, "spec.expirationSeconds").map_or_else(|| "<none>".to_owned(), human::duration);
+        i64_at(object, "spec.expirationSeconds").map_or_else(|| "<none>".to_owned(), duration::duration);
     vec![
         name(object).into(),
         table::age(object, now),

@@ -69,9 +69,8 @@ impl MatchConditions {
         self.conditions.is_empty()
     }
 
-    /// Whether a condition names this variable.
-    pub fn mentions(&self, variable: &str) -> bool {
-        self.conditions.iter().any(|(_, expression)| expression.mentions(variable))
+    pub fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        self.conditions.iter().map(|(_, expression)| expression)
     }
 
     /// One false condition decides, whatever the others say.

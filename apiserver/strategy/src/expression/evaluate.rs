@@ -4,15 +4,16 @@ use super::environment::{Declared, NAMESPACE, REQUEST, Typing};
 use super::variables::{Composed, Memo};
 use super::{Input, PER_CALL_LIMIT};
 use coracle_cel::{Budget, EvalError, Program, Type, Value, Variables, typed};
-use coracle_component_base::metrics;
+use coracle_component_base::metrics::Metrics;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// An expression, or why it is none.
 #[derive(Debug)]
 pub struct Expression {
     pub source: String,
     pub program: Result<Program, String>,
+    compiled_in: Duration,
 }
 
 impl Expression {
@@ -32,7 +33,7 @@ impl Expression {
         let began = Instant::now();
         let program =
             Program::compile(source, &env).map_err(|issues| format!("compilation failed: {issues}"));
-        metrics::global().cel_compiled(began.elapsed());
+        let compiled_in = began.elapsed();
         let program = program.and_then(|program| {
             let found = program.result();
             if wanted.is_empty() || wanted.iter().any(|wanted| exactly(wanted, found)) {
@@ -45,7 +46,13 @@ impl Expression {
                 many => format!("must evaluate to one of [{}] but got {found}", many.join(" ")),
             })
         });
-        Self { source: source.to_owned(), program }
+        Self { source: source.to_owned(), program, compiled_in }
+    }
+
+    /// How long it took to compile it. By who puts it to use: it does not count itself, so that validation, which
+    /// compiles as well, stays a function of the object.
+    pub fn count_compilation(&self, metrics: &Metrics) {
+        metrics.cel_compiled(self.compiled_in);
     }
 
     /// Whether it names this variable.
@@ -113,7 +120,9 @@ impl<'a> Run<'a> {
         let scope = Scope { input: self.input, memo: self.memo.as_ref() };
         let began = Instant::now();
         let outcome = program.eval(&scope, &mut own);
-        metrics::global().cel_evaluated(began.elapsed());
+        if let Some(metrics) = self.input.metrics {
+            metrics.cel_evaluated(began.elapsed());
+        }
         let composed = self.memo.as_ref().map_or(0, |memo| memo.take_cost());
         let spent = own.spent.min(PER_CALL_LIMIT).saturating_add(composed);
         self.remaining = self.remaining.checked_sub(spent).ok_or(OutOfBudget)?;

@@ -24,6 +24,7 @@ pub use types::{json_patches, structure};
 pub use variables::Composed;
 
 use coracle_api::Object;
+use coracle_component_base::metrics::Metrics;
 
 /// Upstream's limits, in units of CEL's cost model: of one expression, of all expressions of one kind of one policy,
 /// of all match conditions of one webhook or policy.
@@ -44,4 +45,6 @@ pub struct Input<'a> {
     pub namespace: Option<&'a Object>,
     /// Who is asked by `authorizer`; `None` where expressions have no authorizer.
     pub authorizer: Option<&'a Asker>,
+    /// Where evaluations are counted, if anywhere.
+    pub metrics: Option<&'a Metrics>,
 }

@@ -38,6 +38,7 @@ fn matches(conditions: &[&str]) -> Result<Matched, String> {
         params: None,
         namespace: None,
         authorizer: None,
+        metrics: None,
     };
     MatchConditions::compile(&json!(list)).matches(&input).map_err(|error| error.to_string())
 }

@@ -49,9 +49,8 @@ impl Composed {
         self.expressions.is_empty()
     }
 
-    /// Whether an expression names this variable.
-    pub fn mentions(&self, variable: &str) -> bool {
-        self.expressions.values().any(|expression| expression.mentions(variable))
+    pub fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        self.expressions.values()
     }
 
     pub fn of(&self) -> Type {

@@ -1,6 +1,6 @@
 //! The row of a pod in `kubectl get pods`, computed as upstream's printer does.
 
-use super::super::human;
+use super::super::duration;
 use super::super::table::{self, cell_or_none};
 use super::super::value::*;
 use super::super::{Column, Object};
@@ -58,7 +58,7 @@ impl State {
     fn restarts_text(&self, now: Timestamp) -> String {
         match self.last_restart {
             Some(then) if self.restarts != 0 => {
-                format!("{} ({} ago)", self.restarts, human::duration(now.as_second() - then.as_second()))
+                format!("{} ({} ago)", self.restarts, duration::duration(now.as_second() - then.as_second()))
             }
             _ => self.restarts.to_string(),
         }
@@ -71,7 +71,7 @@ impl State {
 }
 
 fn last_termination(container: &Value) -> Option<Timestamp> {
-    human::timestamp(at(container, "lastState.terminated.finishedAt"))
+    duration::timestamp(at(container, "lastState.terminated.finishedAt"))
 }
 
 fn state(pod: &Object) -> State {

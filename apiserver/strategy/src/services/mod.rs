@@ -12,7 +12,7 @@ mod validate;
 use super::value::*;
 use super::{
     Column, CreateStrategy, Env, ResourceFacts, SelectableFields, StatusStrategy, TableConvertor,
-    TransactionOps, TransactionStrategy, UpdateStrategy, Write, copy_field, human,
+    TransactionOps, TransactionStrategy, UpdateStrategy, Write, copy_field, duration,
 };
 use crate::{Facts, FieldLabels};
 use coracle_api::meta::NameRule;
@@ -141,7 +141,7 @@ impl TableConvertor for Services {
     }
 
     fn row(&self, object: &Object, now: Timestamp) -> Vec<Value> {
-        table::row(object, human::age(at(object, "metadata.creationTimestamp"), now))
+        table::row(object, duration::age(at(object, "metadata.creationTimestamp"), now))
     }
 }
 

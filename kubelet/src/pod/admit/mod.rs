@@ -1,19 +1,19 @@
 //! Whether a pod that was put on this node may run here. The scheduler asks the same before it binds; whoever names a node
 //! himself goes past it.
 
-mod amounts;
 mod ports;
 mod preempt;
+mod resources;
 
 use crate::pod_facts::critical::is_critical;
-use crate::pod_facts::ending::is_over;
 use crate::pod_facts::features;
 use crate::pod_facts::qos::{self, QosClass};
 use crate::pod_facts::sysctls;
-use amounts::Shortage;
+use crate::pod_facts::termination::is_over;
 use coracle_api::well_known;
 use coracle_client::placement::{selects, tolerates_taint};
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Node, Pod, Taint};
+use resources::InsufficientResource;
 
 /// Why a pod is refused: the reason of its status, and of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub enum Verdict {
 }
 
 /// What a pod is judged by.
-pub struct Situation<'a> {
+pub struct AdmitAttributes<'a> {
     pub node: &'a Node,
     /// The pods that count on this node, each with what it was granted.
     pub others: &'a [&'a Pod],
@@ -60,7 +60,7 @@ pub fn is_new(pod: &Pod) -> bool {
 }
 
 /// Judges a new pod, in upstream's order.
-pub fn judge(pod: &Pod, at: &Situation<'_>) -> Verdict {
+pub fn judge(pod: &Pod, at: &AdmitAttributes<'_>) -> Verdict {
     let early = under_pressure(pod, at.node)
         .or_else(|| {
             let forbidden = pod.spec.as_ref().and_then(|spec| sysctls::forbidden(spec, at.sysctls));
@@ -135,13 +135,13 @@ fn lacks_features(pod: &Pod) -> Option<Refusal> {
 }
 
 /// Room first, then the place, ports and taints. What is wrong beside missing room makes preemption pointless.
-fn general(pod: &Pod, at: &Situation<'_>) -> Result<Verdict, Refusal> {
-    let shortages = amounts::shortages(pod, at.others, at.node);
+fn general(pod: &Pod, at: &AdmitAttributes<'_>) -> Result<Verdict, Refusal> {
+    let shortages = resources::shortages(pod, at.others, at.node);
     let misplaced = misplaced(pod, at);
     if shortages.is_empty() {
         return misplaced.map_or(Ok(Verdict::Admitted), Err);
     }
-    let short = |s: &Shortage| Refusal::new(&format!("OutOf{}", s.resource), s.message());
+    let short = |s: &InsufficientResource| Refusal::new(&format!("OutOf{}", s.resource), s.message());
     if !is_critical(pod) {
         return Err(short(&shortages[0]));
     }
@@ -153,7 +153,7 @@ fn general(pod: &Pod, at: &Situation<'_>) -> Result<Verdict, Refusal> {
     Ok(Verdict::Preempts(victims.iter().filter_map(|p| p.metadata.uid.clone()).collect()))
 }
 
-fn misplaced(pod: &Pod, at: &Situation<'_>) -> Option<Refusal> {
+fn misplaced(pod: &Pod, at: &AdmitAttributes<'_>) -> Option<Refusal> {
     if pod.spec.as_ref().is_some_and(|spec| !selects(spec, at.node)) {
         return Some(Refusal::predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"));
     }

@@ -1,6 +1,6 @@
 //! Who makes room for a critical pod: as few as possible, and best effort before burstable before guaranteed.
 
-use super::amounts::{Shortage, requested};
+use super::resources::{InsufficientResource, requested};
 use crate::pod_facts::critical::{is_critical, priority};
 use crate::pod_facts::qos::{self, QosClass};
 use k8s_openapi::api::core::v1::Pod;
@@ -57,7 +57,11 @@ fn nearest<'p>(mut pods: Vec<&'p Pod>, mut needs: Vec<Need<'_>>) -> Vec<&'p Pod>
 }
 
 /// Who is to go; `None` where even all of them would not do.
-pub fn victims<'p>(pod: &Pod, others: &[&'p Pod], shortages: &[Shortage]) -> Option<Vec<&'p Pod>> {
+pub fn victims<'p>(
+    pod: &Pod,
+    others: &[&'p Pod],
+    shortages: &[InsufficientResource],
+) -> Option<Vec<&'p Pod>> {
     let needs: Vec<Need<'_>> =
         shortages.iter().map(|s| Need { resource: &s.resource, amount: s.missing() }).collect();
     let class = |class: QosClass| -> Vec<&'p Pod> {
@@ -77,7 +81,7 @@ pub fn victims<'p>(pod: &Pod, others: &[&'p Pod], shortages: &[Shortage]) -> Opt
 }
 
 /// What upstream says of shortages that nobody can fill.
-pub fn hopeless(shortages: &[Shortage]) -> String {
+pub fn hopeless(shortages: &[InsufficientResource]) -> String {
     let list: String =
         shortages.iter().map(|s| format!("(res: {}, q: {}), ", s.resource, s.missing())).collect();
     format!(
@@ -99,9 +103,9 @@ mod tests {
     }
 
     fn chosen(others: &[Pod], missing: &[(&str, i128)]) -> Option<Vec<String>> {
-        let shortages: Vec<Shortage> = missing
+        let shortages: Vec<InsufficientResource> = missing
             .iter()
-            .map(|(resource, amount)| Shortage {
+            .map(|(resource, amount)| InsufficientResource {
                 resource: (*resource).to_owned(),
                 requested: *amount,
                 used: 0,

@@ -24,7 +24,10 @@ fn cpu(amount: &str, priority: i32) -> Value {
 
 fn verdict(spec: Value, node: &Node, others: &[Pod]) -> Verdict {
     let others: Vec<&Pod> = others.iter().collect();
-    judge(&pod("new", spec, json!({})), &Situation { node, others: &others, apparmor: false, sysctls: &[] })
+    judge(
+        &pod("new", spec, json!({})),
+        &AdmitAttributes { node, others: &others, apparmor: false, sysctls: &[] },
+    )
 }
 
 fn reason(spec: Value, node: &Node) -> String {

@@ -1,8 +1,8 @@
 //! The conditions of a pod's status: the kubelet's own, and those of others as they were.
 
 use super::{Input, is_sidecar};
-use crate::pod::ending::{BY_KUBELET, DISRUPTION, Ending, RESTARTING};
 use crate::pod::plan::may_restart_all;
+use crate::pod::termination::{BY_KUBELET, DISRUPTION, RESTARTING, Termination};
 use crate::publisher::OWNED;
 use coracle_api::condition::with_transition_time;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodSpec};
@@ -112,7 +112,7 @@ fn restarting<'a>(input: &Input<'_>, spec: &PodSpec, over: Option<&'a str>) -> O
 /// The kubelet itself takes the pod's place away.
 fn disrupted<'a>(input: &'a Input<'_>) -> Option<Verdict<'a>> {
     let (kind, reason) = (DISRUPTION, BY_KUBELET);
-    let eviction = input.ending.and_then(Ending::eviction).filter(|eviction| eviction.disrupts)?;
+    let eviction = input.ending.and_then(Termination::eviction).filter(|eviction| eviction.disrupts)?;
     Some(Verdict { kind, holds: true, reason, message: &eviction.message })
 }
 

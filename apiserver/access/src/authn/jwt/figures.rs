@@ -1,7 +1,7 @@
 //! What the tokens of configured issuers cost, and how old their keys are, under upstream's names.
 
 use coracle_component_base::config_file::digest;
-use coracle_component_base::metrics::{self, Counter, Family, Histogram, Text};
+use coracle_component_base::metrics::{Counter, Family, Histogram, Metrics, Text};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,11 +48,11 @@ impl Default for Figures {
 }
 
 impl Figures {
-    /// On the page of metrics.
-    pub fn shown() -> Arc<Self> {
+    /// On the page of `metrics`.
+    pub fn shown(metrics: &Metrics) -> Arc<Self> {
         let figures = Arc::<Self>::default();
         let shown = figures.clone();
-        metrics::global().collect_as("jwt_authenticators", move |text| shown.render(text));
+        metrics.collect_as("jwt_authenticators", move |text| shown.render(text));
         figures
     }
 

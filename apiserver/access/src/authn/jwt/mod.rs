@@ -26,6 +26,7 @@ use super::token_cache::{TokenCache, key};
 use super::{Anonymous, Configured};
 use bytes::Bytes;
 use coracle_api::UserInfo;
+use coracle_component_base::metrics::Metrics;
 use coracle_webhook as webhook;
 use figures::Figures;
 use futures::FutureExt;
@@ -81,9 +82,10 @@ impl Issuers {
         algorithms: &[Algorithm],
         before: &Self,
         web: &Arc<dyn Web>,
+        metrics: &Metrics,
     ) -> Self {
         // Shown from the first issuer on.
-        let shown = || (!compiled.is_empty()).then(Figures::shown);
+        let shown = || (!compiled.is_empty()).then(|| Figures::shown(metrics));
         let figures = before.figures.clone().or_else(shown);
         let start = |compiled: Compiled| {
             let known = before.issuers.iter().find(|issuer| issuer.source.is_of(&compiled.issuer));
@@ -160,8 +162,14 @@ impl Checked {
 
     /// What to give to [`super::Authenticator::configure`], within a runtime; `anonymous` counts where the document says
     /// nothing of it.
-    pub fn start(self, before: &Configured, anonymous: Anonymous, web: &Arc<dyn Web>) -> Configured {
-        let issuers = Issuers::start(self.compiled, &self.algorithms, &before.issuers, web);
+    pub fn start(
+        self,
+        before: &Configured,
+        anonymous: Anonymous,
+        web: &Arc<dyn Web>,
+        metrics: &Metrics,
+    ) -> Configured {
+        let issuers = Issuers::start(self.compiled, &self.algorithms, &before.issuers, web, metrics);
         Configured { issuers, anonymous: self.anonymous.unwrap_or(anonymous) }
     }
 }

@@ -2,6 +2,7 @@ use super::validation::compile;
 use super::*;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use coracle_component_base::metrics::Metrics;
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{EncodingKey, Header};
 use parking_lot::Mutex;
@@ -101,7 +102,7 @@ fn with(base: &Value, changes: &Value) -> Value {
 async fn started(jwt: &Value, pages: &Arc<Pages>) -> Issuers {
     let compiled = compile(&document(jwt), &[]).unwrap();
     let web: Arc<dyn Web> = pages.clone();
-    let issuers = Issuers::start(compiled, &ALGORITHMS, &Issuers::default(), &web);
+    let issuers = Issuers::start(compiled, &ALGORITHMS, &Issuers::default(), &web, &Metrics::default());
     while pages.fetches() == 0 || issuers.issuers[0].source.keys().is_none() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -236,7 +237,7 @@ async fn an_issuer_that_is_away_is_found_when_it_comes_back() {
     let kept = std::mem::take(&mut *pages.pages.lock());
     let compiled = compile(&document(&plain()), &[]).unwrap();
     let web: Arc<dyn Web> = pages.clone();
-    let issuers = Issuers::start(compiled, &ALGORITHMS, &Issuers::default(), &web);
+    let issuers = Issuers::start(compiled, &ALGORITHMS, &Issuers::default(), &web, &Metrics::default());
     tokio::time::sleep(Duration::from_secs(1)).await;
     let error = issuers.ask(&signer.sign(&claims())).await.unwrap_err();
     assert!(error.contains("not initialized"), "{error}");
@@ -246,7 +247,7 @@ async fn an_issuer_that_is_away_is_found_when_it_comes_back() {
     // A reload that leaves the issuer where it is goes on with its keys.
     let fetches = pages.fetches();
     let compiled = compile(&document(&plain()), &[]).unwrap();
-    let again = Issuers::start(compiled, &ALGORITHMS, &issuers, &web);
+    let again = Issuers::start(compiled, &ALGORITHMS, &issuers, &web, &Metrics::default());
     again.ask(&signer.sign(&claims())).await.unwrap();
     assert_eq!(pages.fetches(), fetches);
 }
@@ -259,7 +260,7 @@ async fn somebody_elses_discovery_document_is_not_believed() {
     pages.pages.lock().insert(format!("{URL}/.well-known/openid-configuration"), other);
     let compiled = compile(&document(&plain()), &[]).unwrap();
     let web: Arc<dyn Web> = pages.clone();
-    let issuers = Issuers::start(compiled, &ALGORITHMS, &Issuers::default(), &web);
+    let issuers = Issuers::start(compiled, &ALGORITHMS, &Issuers::default(), &web, &Metrics::default());
     tokio::time::sleep(Duration::from_secs(60)).await;
     issuers.ask(&signer.sign(&claims())).await.unwrap_err();
     assert_eq!(pages.fetches(), 0);

@@ -72,7 +72,7 @@ struct Found {
     not_met: BTreeMap<IpAddr, String>,
 }
 
-struct Keeper {
+struct NodeAddressController {
     cache: Arc<Cache>,
     service: Router,
     kubelets: KubeletClient,
@@ -82,11 +82,12 @@ struct Keeper {
 
 /// Runs until `stop`. `service` is the server's own.
 pub async fn maintain(cache: Arc<Cache>, service: Router, kubelets: KubeletClient, stop: CancellationToken) {
-    let keeper = Keeper { cache, service, kubelets, known: BTreeMap::new(), looks: JoinSet::new() };
+    let keeper =
+        NodeAddressController { cache, service, kubelets, known: BTreeMap::new(), looks: JoinSet::new() };
     stop.run_until_cancelled(keeper.run()).await;
 }
 
-impl Keeper {
+impl NodeAddressController {
     async fn run(mut self) {
         let mut watcher = self.begin();
         loop {

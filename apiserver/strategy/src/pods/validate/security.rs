@@ -57,16 +57,24 @@ pub fn shared_sysctls(spec: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// On update: what the old object had too is forgiven.
-pub fn forgive_contexts(errors: &mut Vec<FieldError>, old: &Value) {
-    let is_shared = |error: &FieldError| SHARED.iter().any(|detail| error.detail.ends_with(detail));
-    if errors.iter().any(is_shared) && shares(old) {
-        errors.retain(|error| !is_shared(error));
+/// On update: what of the new object is wrong is forgiven where the old one had it too.
+pub fn forgive_contexts(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
+    if errors.is_empty() {
+        return;
     }
-    let is_by_mount = |error: &FieldError| {
-        error.field.ends_with(LABELLING) && error.detail.starts_with("Unsupported value: \"MountOption\"")
-    };
-    if errors.iter().any(is_by_mount) && labels_by_mount(old) {
+    if shares(old) {
+        let mut shared = Vec::new();
+        find_shared(new, &mut shared);
+        let is_of = |error: &FieldError, found: &FieldError| {
+            // The spec that it was found in may be a template's.
+            (error.reason, &error.detail) == (found.reason, &found.detail)
+                && error.field.ends_with(&found.field)
+        };
+        errors.retain(|error| !shared.iter().any(|found| is_of(error, found)));
+    }
+    if labels_by_mount(new) && labels_by_mount(old) {
+        let is_by_mount =
+            |error: &FieldError| error.reason == "FieldValueNotSupported" && error.field.ends_with(LABELLING);
         errors.retain(|error| !is_by_mount(error));
     }
 }
@@ -80,8 +88,18 @@ fn labels_by_mount(value: &Value) -> bool {
 /// Whether the value is or holds the spec of a pod with such settings.
 fn shares(value: &Value) -> bool {
     let mut found = Vec::new();
-    shared_sysctls(value, &Path::root("spec"), &mut Errors(&mut found));
-    !found.is_empty() || value.as_object().is_some_and(|fields| fields.values().any(shares))
+    find_shared(value, &mut found);
+    !found.is_empty()
+}
+
+/// What is said of such settings in whatever spec of a pod the value is or holds, with paths that begin at the spec.
+fn find_shared(value: &Value, found: &mut Vec<FieldError>) {
+    shared_sysctls(value, &Path::root("spec"), &mut Errors(found));
+    value
+        .as_object()
+        .into_iter()
+        .flat_map(|fields| fields.values())
+        .for_each(|value| find_shared(value, found));
 }
 
 /// The field by which a pod shares the namespace of a setting; where slashes part its name, dots stand for slashes.
@@ -209,12 +227,11 @@ mod tests {
         );
         assert!(texts[2..].iter().all(|text| text.ends_with(SHARED[1])) && texts.len() == 4, "{texts:?}");
         let mut errors = told(&shared);
-        forgive_contexts(
-            &mut errors,
-            &json!({ "spec": { "template": { "spec": spec(["hostPID", "hostUsers"]) } } }),
-        );
+        let new = json!({ "spec": { "template": { "spec": shared } } });
+        let old = json!({ "spec": { "template": { "spec": spec(["hostPID", "hostUsers"]) } } });
+        forgive_contexts(&mut errors, &new, &old);
         assert_eq!(errors.len(), 4);
-        forgive_contexts(&mut errors, &json!({ "spec": { "template": { "spec": shared } } }));
+        forgive_contexts(&mut errors, &new, &new);
         assert!(errors.is_empty());
     }
 
@@ -226,9 +243,10 @@ mod tests {
         let refused = "spec.securityContext.seLinuxChangePolicy: Unsupported value: \"MountOption\": supported values: \
                        \"Recursive\"";
         assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), [refused]);
-        forgive_contexts(&mut found, &json!({ "spec": { "template": { "spec": {} } } }));
+        let new = json!({ "spec": { "template": { "spec": spec } } });
+        forgive_contexts(&mut found, &new, &json!({ "spec": { "template": { "spec": {} } } }));
         assert_eq!(found.len(), 1);
-        forgive_contexts(&mut found, &json!({ "spec": { "template": { "spec": spec } } }));
+        forgive_contexts(&mut found, &new, &new);
         assert!(found.is_empty());
     }
 }

@@ -13,13 +13,13 @@ const WINDOW: Duration = Duration::from_millis(100);
 const LASTS: Duration = Duration::from_millis(300);
 
 #[derive(Default)]
-pub struct Rush {
+pub struct Backlog {
     /// The window's begin, and the attempts in it.
     window: Option<(Instant, usize)>,
     until: Option<Instant>,
 }
 
-impl Rush {
+impl Backlog {
     /// Counts an attempt to schedule a pod.
     pub fn attempted(&mut self, now: Instant) {
         let (begun, attempts) = self.window.filter(|(begun, _)| *begun + WINDOW > now).unwrap_or((now, 0));
@@ -46,16 +46,16 @@ mod tests {
 
     #[test]
     fn many_attempts_in_a_row_are_a_storm_until_they_end() {
-        let (mut rush, begun) = (Rush::default(), Instant::now());
+        let (mut backlog, begun) = (Backlog::default(), Instant::now());
         for n in 0..100 {
-            rush.attempted(begun + WINDOW / 10 * n);
+            backlog.attempted(begun + WINDOW / 10 * n);
         }
-        assert!(!rush.is_storm(QUEUED, begun + WINDOW * 10), "ten in a window are none");
-        assert!(rush.is_storm(QUEUED + 1, begun), "a queue is one by itself");
+        assert!(!backlog.is_storm(QUEUED, begun + WINDOW * 10), "ten in a window are none");
+        assert!(backlog.is_storm(QUEUED + 1, begun), "a queue is one by itself");
         let now = begun + WINDOW * 20;
-        (0..ATTEMPTS).for_each(|_| rush.attempted(now));
-        assert!(rush.is_storm(0, now));
-        assert_eq!(rush.ends(now), Some(now + LASTS));
-        assert!(!rush.is_storm(0, now + LASTS));
+        (0..ATTEMPTS).for_each(|_| backlog.attempted(now));
+        assert!(backlog.is_storm(0, now));
+        assert_eq!(backlog.ends(now), Some(now + LASTS));
+        assert!(!backlog.is_storm(0, now + LASTS));
     }
 }

@@ -40,7 +40,7 @@ const CHECK: Duration = Duration::from_secs(60);
 /// How soon one that does not answer is asked again; doubled from the first to the last.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-pub struct Keeper {
+pub struct ApiServiceController {
     pub aggregator: Arc<Aggregator>,
     pub cache: Arc<Cache>,
     pub catalogue: Arc<Catalogue>,
@@ -69,7 +69,7 @@ async fn changed(authorities: Option<&mut tokio::sync::watch::Receiver<String>>)
     }
 }
 
-impl Keeper {
+impl ApiServiceController {
     /// Runs until `stop`. Each server of somebody else's has a task of its own: one that hangs holds up nothing.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut attended: HashMap<String, DropGuard> = HashMap::new();

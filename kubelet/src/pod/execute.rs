@@ -1,10 +1,10 @@
 //! Doing what the plan says. Execution makes no choices; what fails is remembered for the next plan.
 
 use super::containers::{self, Kind};
-use super::end_act::MIN_GRACE;
-use super::ending::{Ending, is_over};
+use super::execute_termination::MIN_GRACE;
 use super::plan::{Step, Waiting};
 use super::stubborn::patiently;
+use super::termination::{Termination, is_over};
 use super::userns::{Users, UsersError};
 use super::worker::Worker;
 use crate::container::{dns, hosts, sandbox};
@@ -27,7 +27,7 @@ pub(super) const RETRY: Duration = Duration::from_millis(500);
 pub(super) const MAX_RETRY: Duration = Duration::from_secs(122);
 
 impl Worker {
-    pub(super) async fn act(&mut self, step: Step, ending: Option<&Ending>) {
+    pub(super) async fn act(&mut self, step: Step, ending: Option<&Termination>) {
         match step {
             Step::Wait(_) => {}
             Step::End { grace } => self.end(grace, ending).await,
@@ -81,7 +81,7 @@ impl Worker {
         };
         let own = probe.and_then(|p| p.termination_grace_period_seconds);
         let pod = self.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds);
-        own.or(pod).map_or(Duration::from_secs(30), super::ending::grace_of)
+        own.or(pod).map_or(Duration::from_secs(30), super::termination::grace_of)
     }
 
     /// preStop, then the stop signal, then the end, all within `grace`.

@@ -52,7 +52,7 @@ impl Eviction {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum Termination {
     /// The object is being deleted, or gone; maybe the kubelet had begun to end the pod before.
     Deleted { grace: Duration, evicted: Option<Eviction> },
     /// It ran its course, or its status already says so.
@@ -63,7 +63,7 @@ pub enum Ending {
     Evicted(Eviction),
 }
 
-impl Ending {
+impl Termination {
     /// Whoever wants the pod's end soonest has his way. `removed`: the object is gone from its source; `late`: the
     /// deadline is over.
     pub fn of(pod: &Pod, removed: bool, evicted: Option<&Eviction>, late: bool) -> Option<Self> {
@@ -170,15 +170,15 @@ mod tests {
             (json!({}), false, Some(eviction(None)), 20),
         ] {
             let pod = pod(metadata.clone(), json!({ "phase": "Running" }));
-            let ending = Ending::of(&pod, removed, evicted.as_ref(), false).unwrap();
+            let ending = Termination::of(&pod, removed, evicted.as_ref(), false).unwrap();
             let grace = ending.grace(pod.spec.as_ref());
             assert_eq!(grace, Duration::from_secs(seconds), "{metadata} {removed} {evicted:?}");
             assert_eq!(ending.words(), evicted.as_ref().map(|e| (e.reason, e.message.as_str())));
         }
-        let running = |status: Value, late| Ending::of(&pod(json!({}), status), false, None, late);
+        let running = |status: Value, late| Termination::of(&pod(json!({}), status), false, None, late);
         assert_eq!(running(json!({ "phase": "Running" }), false), None);
-        assert_eq!(running(json!({ "phase": "Running" }), true), Some(Ending::DeadlineExceeded));
-        assert_eq!(running(json!({ "phase": "Failed" }), true), Some(Ending::Finished));
+        assert_eq!(running(json!({ "phase": "Running" }), true), Some(Termination::DeadlineExceeded));
+        assert_eq!(running(json!({ "phase": "Failed" }), true), Some(Termination::Finished));
     }
 
     #[test]

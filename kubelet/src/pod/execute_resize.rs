@@ -1,8 +1,8 @@
 //! What a worker does about resizes.
 
-use super::ending::Ending;
 use super::resize;
 use super::resize_order::{Change, Resized, Used, below_use, changes};
+use super::termination::Termination;
 use super::worker::Worker;
 use crate::cgroup::limits::Limits;
 use crate::container::resources;
@@ -21,7 +21,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// Grants what the spec wants if the node has room, and makes the pod the one that was granted.
-    pub(super) fn allocate(&mut self, ending: Option<&Ending>) {
+    pub(super) fn allocate(&mut self, ending: Option<&Termination>) {
         self.memory.resizes.meet(&self.wanted, &self.observed);
         if ending.is_none() && self.memory.resizes.wants_more(&self.wanted) {
             for asked in self.memory.resizes.newly_asked(&self.wanted) {

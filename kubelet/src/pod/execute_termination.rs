@@ -1,9 +1,9 @@
 //! Ending a pod: stopping what runs and removing what is left, by force where the runtime cannot.
 
 use super::containers::is_sidecar;
-use super::ending::Ending;
 use super::observed::Observed;
 use super::stubborn::{EndError, patiently};
+use super::termination::Termination;
 use super::worker::Worker;
 use crate::cgroup::processes;
 use crate::container::sandbox;
@@ -26,16 +26,16 @@ pub(super) const MIN_GRACE: Duration = Duration::from_secs(2);
 impl Worker {
     /// Stops all containers at once, sidecars after the rest in reverse order, then the sandboxes. A failure makes the pod
     /// wait.
-    pub(super) async fn end(&mut self, grace: Duration, ending: Option<&Ending>) {
+    pub(super) async fn end(&mut self, grace: Duration, ending: Option<&Termination>) {
         let ended = self.stop_everything(grace, ending).await;
         self.note_end(ended.map_err(EndError::from));
     }
 
-    async fn stop_everything(&mut self, grace: Duration, ending: Option<&Ending>) -> Result<()> {
+    async fn stop_everything(&mut self, grace: Duration, ending: Option<&Termination>) -> Result<()> {
         let started = Instant::now();
         let running: Vec<(String, String)> =
             self.observed.running().map(|c| (c.id.clone(), c.name.clone())).collect();
-        let deleted = matches!(ending, Some(Ending::Deleted { .. }));
+        let deleted = matches!(ending, Some(Termination::Deleted { .. }));
         if deleted || ending.is_some_and(|e| e.words().is_some()) {
             for (_, name) in &running {
                 self.event(Some(name), "Normal", "Killing", format!("Stopping container {name}"));

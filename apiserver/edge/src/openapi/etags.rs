@@ -4,7 +4,7 @@
 use super::Documents;
 use super::operations::is_built_in;
 use super::pages::pages;
-use crate::discovery::{Offer, hex};
+use crate::discovery::{ServedApis, hex};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, BTreeSet};
 const MAKER: &str = concat!(env!("CARGO_PKG_VERSION"), " 6 ");
 
 /// Without quotes.
-pub struct Tags {
+pub struct ETags {
     /// By the name of the OpenAPI v3 document: `apis/apps/v1`.
     documents: BTreeMap<String, String>,
     pub index: String,
     pub v2: String,
 }
 
-impl Tags {
+impl ETags {
     pub fn of(offer: &Documents) -> &Self {
         offer.tags.get_or_init(|| Self::make(offer))
     }
@@ -32,7 +32,7 @@ impl Tags {
         self.documents.iter().map(|(name, tag)| (name.as_str(), tag.as_str()))
     }
 
-    fn make(offer: &Offer) -> Self {
+    fn make(offer: &ServedApis) -> Self {
         let of_pages = pages(&offer.resources).into_iter().map(|page| page.document);
         let added = offer.resources.iter().filter(|r| !is_built_in(r));
         let of_custom = added.map(|r| format!("apis/{}/{}", r.group, r.version));
@@ -68,7 +68,7 @@ pub fn group_version(document: &str) -> Option<(&str, &str)> {
     }
 }
 
-fn tag(document: &str, offer: &Offer) -> String {
+fn tag(document: &str, offer: &ServedApis) -> String {
     let mut hasher = start();
     hasher.update(document);
     if let Some((group, version)) = group_version(document) {

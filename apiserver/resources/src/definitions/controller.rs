@@ -34,7 +34,7 @@ struct Known {
 }
 
 /// The state of the task.
-struct Keeper {
+struct DefinitionController {
     writer: Writer,
     store: Arc<dyn Store>,
     known: BTreeMap<String, Known>,
@@ -47,7 +47,7 @@ struct Keeper {
 
 /// Runs until `stop`. `service` is the server's own.
 pub async fn maintain(cache: Arc<Cache>, store: Arc<dyn Store>, service: Router, stop: CancellationToken) {
-    let keeper = Keeper {
+    let keeper = DefinitionController {
         writer: Writer { cache, service },
         store,
         known: BTreeMap::new(),
@@ -61,7 +61,7 @@ pub async fn maintain(cache: Arc<Cache>, store: Arc<dyn Store>, service: Router,
     }
 }
 
-impl Keeper {
+impl DefinitionController {
     async fn run(mut self) {
         let mut pause = RETRY_INTERVAL;
         let mut watcher = self.begin();

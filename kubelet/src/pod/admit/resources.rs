@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 
 /// Too little of one resource, in its own unit: thousandths for CPU, else whole ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shortage {
+pub struct InsufficientResource {
     pub resource: String,
     pub requested: i128,
     pub used: i128,
     pub capacity: i128,
 }
 
-impl Shortage {
+impl InsufficientResource {
     pub fn missing(&self) -> i128 {
         self.requested - (self.capacity - self.used)
     }
@@ -63,12 +63,12 @@ fn from_devices(pod: &Pod, resource: &str) -> bool {
 }
 
 /// All that there is too little of for the pod beside the others.
-pub fn shortages(pod: &Pod, others: &[&Pod], node: &Node) -> Vec<Shortage> {
+pub fn shortages(pod: &Pod, others: &[&Pod], node: &Node) -> Vec<InsufficientResource> {
     let mut all = Vec::new();
     let count = i128::try_from(others.len()).unwrap_or(i128::MAX);
     let capacity = allocatable(node, "pods").unwrap_or(0);
     if count + 1 > capacity {
-        all.push(Shortage { resource: "pods".to_owned(), requested: 1, used: count, capacity });
+        all.push(InsufficientResource { resource: "pods".to_owned(), requested: 1, used: count, capacity });
     }
     for resource in names(pod) {
         let requested = self::requested(pod, &resource);
@@ -80,7 +80,7 @@ pub fn shortages(pod: &Pod, others: &[&Pod], node: &Node) -> Vec<Shortage> {
         let capacity = known.unwrap_or(0);
         let used: i128 = others.iter().map(|other| self::requested(other, &resource)).sum();
         if requested > capacity - used {
-            all.push(Shortage { resource, requested, used, capacity });
+            all.push(InsufficientResource { resource, requested, used, capacity });
         }
     }
     all
@@ -104,7 +104,7 @@ mod tests {
 
     fn words(requests: Value, others: &[Pod]) -> Vec<String> {
         let others: Vec<&Pod> = others.iter().collect();
-        shortages(&pod(requests), &others, &node()).iter().map(Shortage::message).collect()
+        shortages(&pod(requests), &others, &node()).iter().map(InsufficientResource::message).collect()
     }
 
     #[test]

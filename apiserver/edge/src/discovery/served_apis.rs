@@ -14,7 +14,7 @@ pub struct Group {
 }
 
 /// What discovery and OpenAPI are made of. Never changed; made anew when something else is served.
-pub struct Offer {
+pub struct ServedApis {
     /// Of this server: built-in ones first, then custom ones by name. None of a version that another server has.
     pub resources: Vec<Arc<Resource>>,
     pub custom: Arc<Snapshot>,
@@ -24,7 +24,7 @@ pub struct Offer {
     pub groups: Vec<Group>,
 }
 
-impl Offer {
+impl ServedApis {
     pub fn new(built_in: &[Arc<Resource>], custom: Arc<Snapshot>, foreign: Arc<dyn Foreign>) -> Self {
         let versions = foreign.versions();
         let elsewhere = |r: &Resource| versions.iter().any(|v| v.group == r.group && v.version == r.version);

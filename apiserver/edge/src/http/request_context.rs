@@ -1,6 +1,6 @@
 //! One request from its first byte to the last of its answer: what is counted, logged and recorded of it.
 
-use super::latency::{Step, Steps};
+use super::latency::{LatencyTracker, Step};
 use super::limits::is_long_running;
 use super::seats::{Seats, Taken};
 use super::{RequestHeaders, RequestInfo, large, measure};
@@ -8,9 +8,10 @@ use crate::audit::{Record, Stage};
 use crate::http::ServerState;
 use axum::body::Body;
 use bytes::Bytes;
+use coracle_component_base::metrics::{Answered, Metrics};
 use coracle_component_base::traces::Span;
 use coracle_listen::{Follow, Followed, Polled};
-use coracle_resources::catalogue::{Catalogue, Served};
+use coracle_resources::catalogue::Served;
 use futures::future::BoxFuture;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
@@ -27,13 +28,13 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Largest answer that is taken apart for the audit log; larger ones are recorded without their body.
 const AUDITED_BYTES: u64 = 16 << 20;
 
-pub struct Exchange {
+pub struct RequestContext {
     pub info: RequestInfo,
     /// With the span of the request in place of its client's, if it is traced.
     pub headers: RequestHeaders,
     /// The resource that the path names, if it is served here.
     pub served: Option<Served>,
-    pub steps: Steps,
+    pub steps: LatencyTracker,
     pub dry_run: bool,
     pub audit_id: HeaderValue,
     pub record: Option<Record>,
@@ -41,17 +42,18 @@ pub struct Exchange {
     /// For the log only, and only kept if it may be written.
     pub uri: Option<String>,
     pub span: Option<Box<Span>>,
+    metrics: Arc<Metrics>,
     panicked: bool,
     ended: bool,
 }
 
 /// The client went before there was an answer.
-impl Drop for Exchange {
+impl Drop for RequestContext {
     fn drop(&mut self) {
         if self.ended {
             return;
         }
-        measure::aborted(&self.info, self.known());
+        measure::aborted(&self.metrics, &self.info, self.known());
         self.traced(None);
         if let Some(record) = &mut self.record {
             record.stage(Stage::ResponseComplete);
@@ -59,10 +61,10 @@ impl Drop for Exchange {
     }
 }
 
-impl Exchange {
-    pub fn new(info: RequestInfo, headers: RequestHeaders, catalogue: &Catalogue) -> Self {
+impl RequestContext {
+    pub fn new(info: RequestInfo, headers: RequestHeaders, server: &ServerState) -> Self {
         let served = match info.is_resource {
-            true => catalogue.find(&info.group, &info.version, &info.resource),
+            true => server.registry.catalogue.find(&info.group, &info.version, &info.resource),
             false => None,
         };
         let audit_id = headers.audit_id.clone().unwrap_or_else(new_audit_id);
@@ -70,13 +72,14 @@ impl Exchange {
             info,
             headers,
             served,
-            steps: Steps::default(),
+            steps: LatencyTracker::default(),
             dry_run: false,
             audit_id,
             record: None,
             seats: Seats::default(),
             uri: None,
             span: None,
+            metrics: server.metrics().clone(),
             panicked: false,
             ended: false,
         }
@@ -104,7 +107,7 @@ impl Exchange {
                 record.code(status.as_u16());
                 record.stage(Stage::ResponseStarted);
             }
-            measure::lasting(&self.info, self.known(), 1);
+            measure::lasting(&self.metrics, &self.info, self.known(), 1);
         }
         let size = response.body().size_hint().exact();
         if let Some(size) = size {
@@ -116,8 +119,7 @@ impl Exchange {
         }
         // A client that reads slowly costs memory, which the connection bounds, and no seats.
         let taken = Taken::new(&self.seats);
-        let end =
-            End { exchange: Some((self, status, lasting, server.clone())), sent: 0, taken, again: None };
+        let end = End { context: Some((self, status, lasting, server.clone())), sent: 0, taken, again: None };
         response.map(|body| Body::new(Followed::new(body, end)))
     }
 
@@ -160,7 +162,7 @@ impl Exchange {
         }
         if let Some(text) = self.served.as_ref().and_then(super::deprecation::warning) {
             super::deprecation::header(&text).map(|value| headers.append(http::header::WARNING, value));
-            measure::deprecated(&self.info, self.known());
+            measure::deprecated(&self.metrics, &self.info, self.known());
         }
     }
 
@@ -176,10 +178,10 @@ impl Exchange {
         let code = status.as_u16();
         let took = self.steps.elapsed();
         if lasting {
-            measure::lasting(&self.info, self.known(), -1);
+            measure::lasting(&self.metrics, &self.info, self.known(), -1);
         }
-        let answered = coracle_component_base::metrics::Answered { code, duration: took, bytes };
-        measure::answered(&self.info, self.known(), self.dry_run, answered);
+        let answered = Answered { code, duration: took, bytes };
+        measure::answered(&self.metrics, &self.info, self.known(), self.dry_run, answered);
         if let Some(record) = &mut self.record {
             record.code(code);
             record.stage(if self.panicked { Stage::Panic } else { Stage::ResponseComplete });
@@ -194,9 +196,9 @@ fn new_audit_id() -> HeaderValue {
         .unwrap_or_else(|_| HeaderValue::from_static("none"))
 }
 
-/// An answer that is made while it is sent. Ends the exchange when the body is dropped, sent whole or not.
+/// An answer that is made while it is sent. Ends the request when the body is dropped, sent whole or not.
 struct End {
-    exchange: Option<(Exchange, StatusCode, bool, Arc<ServerState>)>,
+    context: Option<(RequestContext, StatusCode, bool, Arc<ServerState>)>,
     sent: u64,
     /// Its seats, if it has any.
     taken: Option<Arc<Taken>>,
@@ -206,11 +208,11 @@ struct End {
 
 impl End {
     fn poll_seated(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let (Some(taken), Some((exchange, _, _, server))) = (&self.taken, &self.exchange) else {
+        let (Some(taken), Some((context, _, _, server))) = (&self.taken, &self.context) else {
             return Poll::Ready(());
         };
         if self.again.is_none() && !taken.is_seated() {
-            self.again = Some(Box::pin(taken.clone().again(server.clone(), exchange.info.clone())));
+            self.again = Some(Box::pin(taken.clone().again(server.clone(), context.info.clone())));
         }
         if let Some(again) = &mut self.again {
             ready!(again.as_mut().poll(cx));
@@ -233,8 +235,8 @@ impl Follow for End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        if let Some((exchange, status, lasting, _)) = self.exchange.take() {
-            exchange.end(status, Some(self.sent), lasting);
+        if let Some((context, status, lasting, _)) = self.context.take() {
+            context.end(status, Some(self.sent), lasting);
         }
     }
 }
