@@ -12,6 +12,8 @@ pub fn steps(steps: &mut Steps<'_>) {
     steps.run("limited-volume", limited_volume);
     steps.run("cloned-volume", cloned_volume);
     steps.run("snapshot", snapshot);
+    // A second node would have directories of the same paths.
+    steps.alone("recycled-volume", recycled_volume);
 }
 
 fn user(name: &str, script: &str, claim: &str) -> String {
@@ -76,6 +78,29 @@ fn static_volume(shell: &Shell) {
     shell.until("kubectl get pv e2e-static-volume -o jsonpath='{.status.phase}'", "Released");
     shell.says("cat pv/f", "kept");
     shell.ok("kubectl delete pv e2e-static-volume --timeout=100s");
+}
+
+/// Emptied by the node itself and offered again: there is no image to be pulled for it.
+fn recycled_volume(shell: &Shell) {
+    let dir = shell.home().join("recycled");
+    std::fs::create_dir(&dir).expect("a directory");
+    shell.apply(&format!(
+        "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: e2e-recycled}}\nspec: {{capacity: {{storage: 5Mi}}, accessModes: [ReadWriteOnce], persistentVolumeReclaimPolicy: Recycle, storageClassName: e2e-recycled, hostPath: {{path: {}}}}}\n",
+        dir.display()
+    ));
+    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: again}\nspec: {accessModes: [ReadWriteOnce], storageClassName: e2e-recycled, resources: {requests: {storage: 1Mi}}}\n";
+    shell.apply(claim);
+    shell.apply(&user("writer", "mkdir /d/below; echo old >/d/below/f", "again"));
+    shell.ok("kubectl wait pod/writer --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s && kubectl delete pod/writer pvc/again --timeout=100s");
+    shell.until("kubectl get pv e2e-recycled -o jsonpath='{.status.phase}'", "Available");
+    shell.says("ls -A recycled", "");
+    shell.shows("kubectl describe pv e2e-recycled", &["VolumeRecycled", "Volume recycled"]);
+    shell.apply(claim);
+    shell.until(
+        "kubectl get pvc again -o jsonpath='{.status.phase} {.spec.volumeName}'",
+        "Bound e2e-recycled",
+    );
+    shell.ok("kubectl delete pvc again --timeout=100s && kubectl delete pv e2e-recycled --timeout=100s");
 }
 
 /// A path below /tmp goes with its volume, and no other path does.
