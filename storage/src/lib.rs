@@ -12,6 +12,7 @@ mod local_path;
 mod nfs;
 mod protection;
 mod provision;
+pub mod quota;
 mod snapshot_api;
 mod snapshots;
 pub mod volumes;

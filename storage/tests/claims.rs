@@ -15,6 +15,7 @@ mod claims {
     use crate::snapshots::{custom, install_snapshots, snapshot, snapshot_class};
     use crate::support::{World, until_gone, until_object};
     use coracle_client::Context;
+    use coracle_storage::quota::{LinuxProjects, can_hold};
     use coracle_storage::volumes::{LinuxMounter, MountTable, Mounter, NfsMount, Tmpfs, VolumeError};
     use coracle_storage::{
         Config, Here, LocalPathConfig, NfsConfig, run_controllers, run_local_path, run_nfs, serve_local_path,
@@ -569,6 +570,37 @@ mod claims {
         })
         .await;
         assert_eq!(pods.list(&Default::default()).await.unwrap().items.len(), 0, "no pod was needed");
+    }
+
+    #[tokio::test]
+    async fn a_class_of_quotas_is_served_where_there_are_some() {
+        let Cluster { world, claims, volumes, root } = cluster().await;
+        if can_hold(&LinuxProjects, root.path()) {
+            eprintln!("skipped: the directory for temporary files has quotas of projects");
+            return;
+        }
+        let classes: Api<StorageClass> = Api::all(world.admin());
+        let class = json!({ "metadata": { "name": "held" }, "provisioner": "coracle.io/local-path",
+            "volumeBindingMode": "WaitForFirstConsumer", "parameters": { "sizeLimit": "quota" } });
+        world.create(&classes, class).await;
+        world.create(&claims, claim("held", "1Gi")).await;
+        claims.patch("data", &Default::default(), &selected("n")).await.unwrap();
+        let events = world.in_namespace::<Event>("default");
+        let all = crate::support::until_list("refused", &events, "", |all| {
+            all.iter().any(|event| event.reason.as_deref() == Some("ProvisioningFailed"))
+        })
+        .await;
+        let why = all.into_iter().find_map(|event| {
+            event.message.filter(|_| event.reason.as_deref() == Some("ProvisioningFailed"))
+        });
+        let wanted = "failed to provision volume with StorageClass \"held\": the file system of node n has no project quotas, which the class asks for";
+        assert_eq!(why.as_deref(), Some(wanted));
+        // The scheduler chooses anew.
+        until_object("let go", &claims, "data", |claim| {
+            !claim.annotations().contains_key("volume.kubernetes.io/selected-node")
+        })
+        .await;
+        assert_eq!(volumes.list(&Default::default()).await.unwrap().items.len(), 0);
     }
 
     #[tokio::test]
