@@ -5,6 +5,8 @@
 
 use super::job::Job;
 use crate::facts;
+use crate::volumes::KINDS;
+use coracle_api::well_known::VOLUME_KINDS;
 use k8s_openapi::api::core::v1::Node;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -44,10 +46,18 @@ pub fn has_quotas(node: &Node) -> bool {
     facts::annotation(node, QUOTAS) == Some("true")
 }
 
-/// A patch of the Node that tells where its volumes lie, and whether quotas hold them to their sizes.
+/// Whether the node says of its volumes what [`introducing`] has it say.
+pub fn is_introduced(node: &Node, root: &Path, quotas: bool) -> bool {
+    self::root(node).as_deref() == Some(root)
+        && has_quotas(node) == quotas
+        && facts::annotation(node, VOLUME_KINDS) == Some(KINDS)
+}
+
+/// A patch of the Node that tells where its volumes lie, whether quotas hold them to their sizes, and what it can mount.
 pub fn introducing(root: &Path, quotas: bool) -> Value {
     let quotas = if quotas { Value::from("true") } else { Value::Null };
-    json!({ "metadata": { "annotations": { ROOT: root.to_string_lossy(), QUOTAS: quotas } } })
+    let told = json!({ ROOT: root.to_string_lossy(), QUOTAS: quotas, VOLUME_KINDS: KINDS });
+    json!({ "metadata": { "annotations": told } })
 }
 
 /// The same that tells what room there is.

@@ -55,7 +55,7 @@ async fn step(
 ) -> Result<(), kube::Error> {
     let name = node.name_any();
     let quotas = quota::can_hold(mounter.projects(), root);
-    if mail::root(node).as_deref() != Some(root) || mail::has_quotas(node) != quotas {
+    if !mail::is_introduced(node, root, quotas) {
         write(client, &name, mail::introducing(root, quotas)).await?;
     }
     for (volume, job) in mail::open(node) {

@@ -130,7 +130,7 @@ fn scratch_volume(shell: &Shell) {
     shell.ok(&format!("kubectl delete pv e2e-kept --timeout=100s && rm -r {other}"));
 }
 
-/// A volume that the node cannot mount is no riddle: its event says why.
+/// A volume that the node cannot mount is no riddle: no pod is placed there for it, and its event says why.
 fn foreign_volume(shell: &Shell) {
     let pod = |name: &str, volume: &str| {
         format!(
@@ -138,8 +138,22 @@ fn foreign_volume(shell: &Shell) {
         )
     };
     shell.apply(&pod("disk", "iscsi: {targetPortal: 127.0.0.1, iqn: iqn.2026-01.example:d, lun: 0}"));
+    let kind = "node(s) cannot mount volumes of kind \"iscsi\"";
+    shell.until_that("kubectl describe pod disk", |out| {
+        out.contains("FailedScheduling") && out.contains(kind)
+    });
+    // Who chooses the node himself is told by the node.
+    shell.apply(
+        &pod("chosen", "iscsi: {targetPortal: 127.0.0.1, iqn: iqn.2026-01.example:e, lun: 0}").replace(
+            "spec:\n",
+            &format!(
+                "spec:\n  nodeName: {}\n",
+                shell.ok("kubectl get nodes -o jsonpath='{.items[0].metadata.name}'").trim()
+            ),
+        ),
+    );
     let kind = "this node cannot mount volumes of kind \"iscsi\"";
-    shell.until_that("kubectl describe pod disk", |out| out.contains("FailedMount") && out.contains(kind));
+    shell.until_that("kubectl describe pod chosen", |out| out.contains("FailedMount") && out.contains(kind));
     let client = shell.ok("grep -cw 'nfs4\\?$' /proc/filesystems || ls -d /lib/modules/$(uname -r)/kernel/fs/nfs 2>/dev/null || true");
     if client.trim() == "0" {
         shell.apply(&pod("share", "nfs: {server: 127.0.0.1, path: /exports}"));
@@ -149,7 +163,7 @@ fn foreign_volume(shell: &Shell) {
     } else {
         println!("this kernel can mount NFS: that it says so where it cannot is not looked at");
     }
-    shell.ok("kubectl delete pod disk share --ignore-not-found --timeout=100s");
+    shell.ok("kubectl delete pod disk chosen share --ignore-not-found --timeout=100s");
 }
 
 /// A size that holds: what does not fit is refused to the container, not to the node's disk.
