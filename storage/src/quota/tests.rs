@@ -13,6 +13,21 @@ struct Kernel {
     others: Mutex<HashMap<u32, u64>>,
     /// Somebody else takes the same number in the same moment, once.
     races: Mutex<bool>,
+    /// So many changes are made yet; then none is, as by who was killed.
+    changes_left: Mutex<Option<u32>>,
+}
+
+impl Kernel {
+    fn change(&self) -> io::Result<()> {
+        match self.changes_left.lock().as_mut() {
+            Some(0) => Err(io::ErrorKind::Interrupted.into()),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 fn inode(dir: &Dir) -> io::Result<u64> {
@@ -27,6 +42,7 @@ impl Projects for Kernel {
         Ok(self.projects.lock().get(&inode(dir)?).copied().unwrap_or_default())
     }
     fn set_project(&self, dir: &Dir, project: Project) -> io::Result<()> {
+        self.change()?;
         if std::mem::take(&mut *self.races.lock()) {
             self.others.lock().insert(project.id, 1);
         }
@@ -40,6 +56,7 @@ impl Projects for Kernel {
         Ok(Quota { limit_bytes, used_bytes: 0, inodes: u64::try_from(own).unwrap() + others })
     }
     fn set_limit(&self, _: &Dir, id: u32, bytes: u64) -> io::Result<()> {
+        self.change()?;
         self.limits.lock().insert(id, bytes);
         Ok(())
     }
@@ -47,6 +64,7 @@ impl Projects for Kernel {
         Ok(self.marks.lock().get(&inode(dir)?).copied())
     }
     fn set_mark(&self, dir: &Dir, id: u32) -> io::Result<()> {
+        self.change()?;
         self.marks.lock().insert(inode(dir)?, id);
         Ok(())
     }
@@ -100,6 +118,36 @@ fn a_directory_that_is_held_keeps_its_number_and_gets_it_back() {
     assert_eq!(kernel.project(&one).unwrap(), project);
     assert_eq!(kernel.quota(&one, project.id).unwrap().limit_bytes, 9000);
     assert_eq!(kernel.limits.lock().get(&7), None);
+}
+
+#[test]
+fn who_was_killed_at_any_step_goes_on_and_no_number_is_anothers() {
+    for steps in 0.. {
+        let (place, kernel) = (TempDir::new().unwrap(), Kernel::default());
+        let (one, other) = (volume(&place, "one"), volume(&place, "other"));
+        *kernel.changes_left.lock() = Some(steps);
+        let killed = hold(&kernel, &one, 5000).is_err();
+        *kernel.changes_left.lock() = None;
+        // Somebody else comes between, and looks first where the first has looked.
+        let taken = numbers(inode(&one).unwrap()).next().unwrap();
+        if kernel.quota(&other, taken).unwrap().inodes == 0 {
+            kernel.set_limit(&other, taken, 7000).unwrap();
+            kernel.set_project(&other, Project { id: taken, inherits: true }).unwrap();
+            kernel.set_mark(&other, taken).unwrap();
+        }
+        hold(&kernel, &one, 5000).unwrap();
+        hold(&kernel, &other, 7000).unwrap();
+        let ids = [&one, &other].map(|dir| kernel.project(dir).unwrap().id);
+        assert_ne!(ids[0], ids[1], "after {steps} steps");
+        for (id, bytes) in ids.into_iter().zip([5000, 7000]) {
+            let has = kernel.quota(&one, id).unwrap();
+            assert_eq!((has.limit_bytes, has.inodes), (bytes, 1), "after {steps} steps");
+        }
+        if !killed {
+            assert_eq!(steps, 3, "limit, project, mark");
+            return;
+        }
+    }
 }
 
 #[test]
