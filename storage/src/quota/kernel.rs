@@ -81,7 +81,9 @@ fn told(answer: libc::c_long) -> io::Result<()> {
 fn quotactl<T>(dir: &Dir, command: u32, id: u32, data: &mut T) -> io::Result<()> {
     let fd: RawFd = dir.as_fd().as_raw_fd();
     // SAFETY: the kernel reads or writes one `T`, which has the command's form and outlives the call.
-    told(unsafe { libc::syscall(SYS_QUOTACTL_FD, fd, command << 8 | PROJECTS, id, std::ptr::from_mut(data)) })
+    told(unsafe {
+        libc::syscall(SYS_QUOTACTL_FD, fd, (command << 8) | PROJECTS, id, std::ptr::from_mut(data))
+    })
 }
 
 #[expect(unsafe_code, reason = "the system call has no safe form")]
@@ -166,7 +168,7 @@ mod tests {
     fn structs_have_the_kernels_form() {
         assert_eq!((size_of::<Attributes>(), size_of::<Block>()), (28, 72));
         assert_eq!(std::mem::offset_of!(State, flags), 2);
-        assert_eq!(size_of::<Attributes>(), usize::try_from(GET_XATTR >> 16 & 0x3fff).unwrap());
+        assert_eq!(size_of::<Attributes>(), usize::try_from((GET_XATTR >> 16) & 0x3fff).unwrap());
     }
 
     /// Whatever the file system of this machine is, it is asked rightly: a project can be read where there are any.

@@ -128,7 +128,7 @@ fn allot(kernel: &dyn Projects, dir: &Dir, bytes: u64) -> io::Result<()> {
 /// Where a directory looks for a number: each begins elsewhere, for no two have the same inode.
 fn numbers(inode: u64) -> impl Iterator<Item = u32> {
     // An odd step comes to every number before it comes to one again.
-    let (at, step) = (inode % u64::from(COUNT), inode / u64::from(COUNT) % u64::from(COUNT) | 1);
+    let (at, step) = (inode % u64::from(COUNT), (inode / u64::from(COUNT) % u64::from(COUNT)) | 1);
     (0_u64..).map_while(move |round| {
         let offset = at.wrapping_add(round.wrapping_mul(step)) % u64::from(COUNT);
         u32::try_from(offset).ok().map(|offset| FIRST + offset)

@@ -76,5 +76,5 @@ pub async fn at_once(stage: &Stage<'_>, kind: &str, class: &str, node: Option<&s
     for n in 0..count {
         connection.call(Call::delete(format!("{}/at-once-{class}-{n}", claims()))).await?;
     }
-    Ok(figure(format!("100 claims at once, {kind}"), took.as_secs_f64() * 1000.0, "ms", count))
+    Ok(figure(format!("{count} claims at once, {kind}"), took.as_secs_f64() * 1000.0, "ms", count))
 }

@@ -40,7 +40,9 @@ pub async fn run(stage: &Stage<'_>) -> Result<Vec<Row>, Error> {
     }
     go(&stage.target, &mut events, &names).await?;
     times.sort_unstable();
-    let name = |percent: &str| format!("500 KiB ConfigMap in 50 pods, changed until all see it: {percent}");
+    let pods = names.len();
+    let name =
+        |percent: &str| format!("500 KiB ConfigMap in {pods} pods, changed until all see it: {percent}");
     Ok(vec![
         figure(name("p50"), percentile(&times, 50), "ms", times.len()),
         figure(name("worst"), percentile(&times, 100), "ms", times.len()),
