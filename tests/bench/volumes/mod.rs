@@ -43,11 +43,11 @@ pub async fn run(settings: &Settings) -> Result<Vec<Row>, Error> {
 }
 
 async fn measure(stage: &Stage<'_>) -> Result<Vec<Row>, Error> {
-    let mut rows = claims::local_path(stage).await?;
-    rows.extend(csi::run(stage).await?);
-    rows.extend(objects::run(stage).await?);
-    rows.extend(many_of_one(stage).await?);
-    rows.extend(statistics(stage).await?);
+    let mut rows = Box::pin(claims::local_path(stage)).await?;
+    rows.extend(Box::pin(csi::run(stage)).await?);
+    rows.extend(Box::pin(objects::run(stage)).await?);
+    rows.extend(Box::pin(many_of_one(stage)).await?);
+    rows.extend(Box::pin(statistics(stage)).await?);
     Ok(rows)
 }
 
