@@ -35,6 +35,9 @@ pub const TOPOLOGY_AWARE_HINTS: &str = "service.kubernetes.io/topology-aware-hin
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 pub const SERVICE_ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 
+/// Of a Node, by its kubelet: the kinds of volumes that it can mount, with commas between them. Ours; others say nothing.
+pub const VOLUME_KINDS: &str = "coracle.io/volume-kinds";
+
 // Labels of other objects.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 pub const ENDPOINT_SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";

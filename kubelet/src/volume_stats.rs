@@ -4,6 +4,7 @@
 //! asked; of a `hostPath`, which is nobody's share, nothing is told.
 
 use coracle_storage::beneath::{Dir, Reached, walk};
+use coracle_storage::quota::{LinuxProjects, held};
 use coracle_storage::volumes::{Record, Usage, claim_name, records_of_pod};
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use nix::sys::statvfs::statvfs;
@@ -162,7 +163,10 @@ fn share(dir: &Path, volume: &Volume, time: &str) -> Option<Share> {
     let mut entry = file_system(path.to_str()?, time);
     entry.as_object()?;
     entry["name"] = volume.name.as_str().into();
-    let files = count(&path);
+    // What has a quota is counted by the kernel, and need not be walked.
+    let held = held(&LinuxProjects, &path);
+    let files =
+        held.map_or_else(|| count(&path), |quota| Files { bytes: quota.used_bytes, inodes: quota.inodes });
     entry["usedBytes"] = files.bytes.into();
     entry["inodesUsed"] = files.inodes.into();
     Some(Share { name: volume.name.clone(), entry, files, ephemeral })

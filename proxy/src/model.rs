@@ -195,7 +195,12 @@ fn number(port: i32) -> u16 {
     u16::try_from(port).unwrap_or(0)
 }
 
-fn endpoints_of(port: &ApiPort, slices: &[&EndpointSlice], here: NodeTopology<'_>, family: Family) -> Vec<Endpoint> {
+fn endpoints_of(
+    port: &ApiPort,
+    slices: &[&EndpointSlice],
+    here: NodeTopology<'_>,
+    family: Family,
+) -> Vec<Endpoint> {
     let (mut ready, mut leaving) = (Vec::new(), Vec::new());
     for slice in slices.iter().filter(|s| s.address_type == family.name()) {
         let matching = slice.ports.iter().flatten().filter(|p| {
@@ -251,7 +256,10 @@ impl Preference {
 
 /// Hints count only where every ready endpoint has them and one names this place, as upstream: else the endpoints named
 /// for elsewhere would be overloaded, or nobody would answer here.
-fn preference<'a>(ready: impl Iterator<Item = &'a ApiEndpoint> + Clone, here: NodeTopology<'_>) -> Preference {
+fn preference<'a>(
+    ready: impl Iterator<Item = &'a ApiEndpoint> + Clone,
+    here: NodeTopology<'_>,
+) -> Preference {
     let counts = |hinted: &mut dyn Iterator<Item = Option<bool>>| {
         let all: Option<Vec<bool>> = hinted.collect();
         all.is_some_and(|all| all.contains(&true))

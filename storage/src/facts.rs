@@ -98,12 +98,32 @@ pub fn written(bytes: i64) -> k8s_openapi::apimachinery::pkg::api::resource::Qua
     k8s_openapi::apimachinery::pkg::api::resource::Quantity(Quantity::from_bytes(bytes).to_string())
 }
 
-/// The annotation of a local-path volume whose size holds: `file`.
+/// The annotation of a local-path volume whose size holds: `file` or `quota`.
 pub const SIZE_LIMIT: &str = "coracle.io/size-limit";
 
-/// Whether the volume is a file system of its own.
-pub fn is_limited(volume: &PersistentVolume) -> bool {
-    annotation(volume, PROVISIONED_BY) == Some(LOCAL_PATH) && annotation(volume, SIZE_LIMIT) == Some("file")
+/// Why a local-path volume takes no more than its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizeLimit {
+    /// It is a file system of its own.
+    File,
+    /// Its directory is a project with a quota.
+    Quota,
+}
+
+impl SizeLimit {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Quota => "quota",
+        }
+    }
+}
+
+/// What holds the volume to its size, if anything does.
+pub fn size_limit(volume: &PersistentVolume) -> Option<SizeLimit> {
+    let ours = annotation(volume, PROVISIONED_BY) == Some(LOCAL_PATH);
+    let written = annotation(volume, SIZE_LIMIT).filter(|_| ours)?;
+    [SizeLimit::File, SizeLimit::Quota].into_iter().find(|limit| limit.as_str() == written)
 }
 
 type Quantities = BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>;

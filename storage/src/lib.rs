@@ -12,6 +12,7 @@ mod local_path;
 mod nfs;
 mod protection;
 mod provision;
+pub mod quota;
 mod snapshot_api;
 mod snapshots;
 pub mod volumes;
@@ -20,6 +21,7 @@ pub use coracle_client::ClientFor;
 use coracle_client::accounts::{NamedTask, run_until_one_ends};
 use coracle_client::{Clients, Context};
 
+pub use binder::Here;
 pub use csi_control::CsiConfig;
 pub use local_path::{LocalPathConfig, serve as serve_local_path};
 pub use nfs::NfsConfig;
@@ -29,6 +31,8 @@ pub use snapshots::DEFINITIONS as SNAPSHOT_DEFINITIONS;
 pub struct Config {
     /// Absent: all controllers act as the context's client, which then needs the rights of all.
     pub client_for: Option<ClientFor>,
+    /// Absent: volumes of the policy Recycle are emptied by pods.
+    pub here: Option<Here>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +46,7 @@ pub async fn run_controllers(context: Context, config: Config) -> Result<(), Err
     let clients = || Clients::new(&context, config.client_for.clone());
     let stop = context.stop.child_token();
     let all: Vec<NamedTask> = vec![
-        ("persistentvolume-binder", Box::pin(binder::run(clients(), stop.clone()))),
+        ("persistentvolume-binder", Box::pin(binder::run(clients(), config.here.clone(), stop.clone()))),
         ("attachdetach", Box::pin(attach::run(clients(), stop.clone()))),
         ("persistentvolume-expander", Box::pin(expand::run(clients(), stop.clone()))),
         ("persistentvolumeclaim-protection", Box::pin(protection::run_claims(clients(), stop.clone()))),

@@ -30,7 +30,10 @@ mod attach {
     /// Two nodes, and a claim `data` that is bound to the driver's volume.
     async fn cluster() -> Cluster {
         let world = World::start().await;
-        tokio::spawn(run_controllers(world.context(), Config { client_for: Some(world.client_for()) }));
+        tokio::spawn(run_controllers(
+            world.context(),
+            Config { client_for: Some(world.client_for()), here: None },
+        ));
         let nodes: Api<Node> = Api::all(world.admin());
         for name in ["n1", "n2"] {
             world.create(&nodes, json!({ "metadata": { "name": name } })).await;

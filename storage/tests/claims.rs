@@ -15,9 +15,10 @@ mod claims {
     use crate::snapshots::{custom, install_snapshots, snapshot, snapshot_class};
     use crate::support::{World, until_gone, until_object};
     use coracle_client::Context;
+    use coracle_storage::quota::{LinuxProjects, can_hold};
     use coracle_storage::volumes::{LinuxMounter, MountTable, Mounter, NfsMount, Tmpfs, VolumeError};
     use coracle_storage::{
-        Config, LocalPathConfig, NfsConfig, run_controllers, run_local_path, run_nfs, serve_local_path,
+        Config, Here, LocalPathConfig, NfsConfig, run_controllers, run_local_path, run_nfs, serve_local_path,
     };
     use k8s_openapi::api::core::v1::{
         Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount,
@@ -36,9 +37,15 @@ mod claims {
     }
 
     async fn cluster() -> Cluster {
+        cluster_with(|_| None).await
+    }
+
+    /// With this as the machine that the controllers run on; it is told where there is place.
+    async fn cluster_with(here: impl FnOnce(&std::path::Path) -> Option<Here>) -> Cluster {
         let world = World::start().await;
-        tokio::spawn(run_controllers(world.context(), Config { client_for: Some(world.client_for()) }));
         let root = TempDir::new().unwrap();
+        let config = Config { client_for: Some(world.client_for()), here: here(root.path()) };
+        tokio::spawn(run_controllers(world.context(), config));
         let context = Context { client: world.admin(), ..world.context() };
         let local = LocalPathConfig {
             node_name: "n".into(),
@@ -467,8 +474,9 @@ mod claims {
             self.0.lock().unwrap().push((target.to_owned(), mount.clone()));
             Ok(())
         }
-        fn unmount(&self, _: &std::path::Path) -> Result<(), VolumeError> {
-            panic!("the share stays mounted")
+        fn unmount(&self, path: &std::path::Path) -> Result<(), VolumeError> {
+            self.0.lock().unwrap().retain(|(mounted, _)| mounted != path);
+            Ok(())
         }
     }
 
@@ -530,6 +538,71 @@ mod claims {
         cluster.world.create(&cluster.claims, claim("manual", "1Gi")).await;
         until_object("bound", &cluster.claims, "data", is_bound).await;
         assert!(pods.get_opt("recycler-for-used").await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn what_this_machine_reaches_it_empties_without_a_pod() {
+        let share = std::sync::Arc::<Share>::default();
+        let mounter = share.clone();
+        let cluster = cluster_with(|root| {
+            let nfs = NfsConfig { root: root.join("nfs"), mounter };
+            Some(Here { node_name: "n".to_owned(), nfs })
+        })
+        .await;
+        let directory = cluster.root.path().join("used");
+        std::fs::create_dir_all(directory.join("below")).unwrap();
+        std::fs::write(directory.join("below/file"), "old").unwrap();
+        let policy = json!({ "persistentVolumeReclaimPolicy": "Recycle", "hostPath": { "path": directory } });
+        released(&cluster, "used", policy).await;
+        let free = until_object("free again", &cluster.volumes, "used", phase("Available")).await;
+        assert_eq!(free.spec.unwrap().claim_ref, None);
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+        cluster.volumes.delete("used", &DeleteParams::default()).await.unwrap();
+        until_gone("the volume", &cluster.volumes, "used").await;
+
+        let policy = json!({ "persistentVolumeReclaimPolicy": "Recycle", "mountOptions": ["hard"], "hostPath": null,
+            "nfs": { "server": "s", "path": "/x" } });
+        released(&cluster, "shared", policy).await;
+        until_object("free again", &cluster.volumes, "shared", phase("Available")).await;
+        assert_eq!(std::fs::read_dir(cluster.root.path().join("nfs")).unwrap().count(), 0);
+        let pods = cluster.world.in_namespace::<Pod>("default");
+        let events = cluster.world.in_namespace::<Event>("default");
+        crate::support::until_list("told", &events, "", |all| {
+            all.iter().filter(|event| event.reason.as_deref() == Some("VolumeRecycled")).count() == 2
+        })
+        .await;
+        assert_eq!(pods.list(&Default::default()).await.unwrap().items.len(), 0, "no pod was needed");
+    }
+
+    #[tokio::test]
+    async fn a_class_of_quotas_is_served_where_there_are_some() {
+        let Cluster { world, claims, volumes, root } = cluster().await;
+        if can_hold(&LinuxProjects, root.path()) {
+            eprintln!("skipped: the directory for temporary files has quotas of projects");
+            return;
+        }
+        let classes: Api<StorageClass> = Api::all(world.admin());
+        let class = json!({ "metadata": { "name": "held" }, "provisioner": "coracle.io/local-path",
+            "volumeBindingMode": "WaitForFirstConsumer", "parameters": { "sizeLimit": "quota" } });
+        world.create(&classes, class).await;
+        world.create(&claims, claim("held", "1Gi")).await;
+        claims.patch("data", &Default::default(), &selected("n")).await.unwrap();
+        let events = world.in_namespace::<Event>("default");
+        let all = crate::support::until_list("refused", &events, "", |all| {
+            all.iter().any(|event| event.reason.as_deref() == Some("ProvisioningFailed"))
+        })
+        .await;
+        let why = all.into_iter().find_map(|event| {
+            event.message.filter(|_| event.reason.as_deref() == Some("ProvisioningFailed"))
+        });
+        let wanted = "failed to provision volume with StorageClass \"held\": the file system of node n has no project quotas, which the class asks for";
+        assert_eq!(why.as_deref(), Some(wanted));
+        // The scheduler chooses anew.
+        until_object("let go", &claims, "data", |claim| {
+            !claim.annotations().contains_key("volume.kubernetes.io/selected-node")
+        })
+        .await;
+        assert_eq!(volumes.list(&Default::default()).await.unwrap().items.len(), 0);
     }
 
     #[tokio::test]

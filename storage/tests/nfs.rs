@@ -209,7 +209,10 @@ mod nfs {
 
     async fn cluster() -> Cluster {
         let world = World::start().await;
-        tokio::spawn(run_controllers(world.context(), Config { client_for: Some(world.client_for()) }));
+        tokio::spawn(run_controllers(
+            world.context(),
+            Config { client_for: Some(world.client_for()), here: None },
+        ));
         let root = TempDir::new().unwrap();
         let binder = world.client_for()("persistent-volume-binder");
         let config = NfsConfig { root: root.path().join("nfs"), mounter: Arc::new(LinuxMounter) };

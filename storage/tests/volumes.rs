@@ -16,3 +16,7 @@ mod suite;
 #[cfg(test)]
 #[path = "volumes/csi.rs"]
 mod csi;
+
+#[cfg(test)]
+#[path = "volumes/sanity.rs"]
+mod sanity;

@@ -8,6 +8,9 @@ mod controllers;
 mod crowd;
 mod disk;
 mod dns;
+#[path = "../../storage/tests/driver/mod.rs"]
+#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of volumes, which use all of it")]
+mod driver;
 mod encryption;
 mod etcd;
 mod extend;
@@ -31,6 +34,7 @@ mod start;
 mod storm;
 mod table;
 mod typed;
+mod volumes;
 mod watch;
 mod writes;
 
@@ -62,7 +66,7 @@ impl Settings {
     }
 }
 
-const NAMES: [&str; 28] = [
+const NAMES: [&str; 29] = [
     "size",
     "start",
     "restart",
@@ -91,6 +95,7 @@ const NAMES: [&str; 28] = [
     "controllers",
     "pods",
     "resting",
+    "volumes",
 ];
 
 async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
@@ -123,6 +128,7 @@ async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
         "controllers" => controllers::run(settings).await,
         "pods" => pods::run(settings).await,
         "resting" => pods::resting(settings).await,
+        "volumes" => volumes::run(settings).await,
         _ => Err(format!("no such benchmark; there are {}", NAMES.join(", ")).into()),
     }
 }

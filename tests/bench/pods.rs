@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-const NAMESPACE: &str = "coracle-bench";
+pub const NAMESPACE: &str = "coracle-bench";
 /// A pod that is not Ready by then will not be.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 50;
 /// The node has to take some more: its own components are pods, too (`maxPods`).
 const AT_REST: usize = 110;
@@ -45,7 +45,7 @@ fn node_memory() -> Result<Row, Error> {
 }
 
 /// The process of the node that scripts/up started, or why there is none.
-fn node() -> Result<Process, String> {
+pub fn node() -> Result<Process, String> {
     let pid = std::fs::read_to_string(PID_FILE).ok().and_then(|pid| pid.trim().parse().ok());
     let node = Process(pid.ok_or_else(|| format!("no {PID_FILE}: scripts/up started no node here"))?);
     node.rss_mib().map(|_| node).map_err(|_| format!("the process of {PID_FILE} is gone"))
@@ -93,7 +93,7 @@ async fn share(node: Process, settings: &Settings) -> Result<f64, Error> {
 }
 
 /// The node's API and an image that the node has; or why there is none.
-async fn prepared() -> Result<(Target, String), String> {
+pub async fn prepared() -> Result<(Target, String), String> {
     let path = std::env::var_os("KUBECONFIG").map(PathBuf::from);
     let path = path.ok_or("KUBECONFIG names no node; scripts/up starts one")?;
     let target = Target::from_kubeconfig(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -111,7 +111,7 @@ async fn prepared() -> Result<(Target, String), String> {
 }
 
 /// Makes the namespace, with the account that its pods run as.
-async fn begin(target: &Target) -> Result<(), Error> {
+pub async fn begin(target: &Target) -> Result<(), Error> {
     let mut connection = target.connect().await?;
     let namespace = json!({"metadata": {"name": NAMESPACE}}).to_string();
     connection.call(Call::post("/api/v1/namespaces", namespace)).await?;
@@ -127,7 +127,7 @@ async fn begin(target: &Target) -> Result<(), Error> {
 }
 
 /// Returns when the namespace is gone, so that the next benchmark can make it.
-async fn end(target: &Target) -> Result<(), Error> {
+pub async fn end(target: &Target) -> Result<(), Error> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}");
     let mut connection = target.connect().await?;
     connection.call(Call::delete(&path)).await?;
@@ -167,16 +167,16 @@ async fn together(target: &Target, image: &str, names: &[String]) -> Result<Dura
     Ok(elapsed)
 }
 
-fn pods() -> String {
+pub fn pods() -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/pods")
 }
 
-async fn watch(target: &Target) -> Result<Watch, Error> {
+pub async fn watch(target: &Target) -> Result<Watch, Error> {
     target.connect().await?.watch(format!("{}?watch=true", pods())).await
 }
 
 /// Creates the pods; the time until all are Ready.
-async fn come(
+pub async fn come(
     target: &Target,
     watch: &mut Watch,
     names: &[String],
@@ -199,7 +199,7 @@ async fn come(
 }
 
 /// Deletes the pods; the time until all are gone.
-async fn go(target: &Target, watch: &mut Watch, names: &[String]) -> Result<Duration, Error> {
+pub async fn go(target: &Target, watch: &mut Watch, names: &[String]) -> Result<Duration, Error> {
     let mut connection = target.connect().await?;
     let begun = Instant::now();
     for name in names {
@@ -244,7 +244,7 @@ fn probed(name: &str, image: &str) -> String {
     manifest(name, &container)
 }
 
-fn manifest(name: &str, container: &Value) -> String {
+pub fn manifest(name: &str, container: &Value) -> String {
     let spec =
         json!({"containers": [container], "terminationGracePeriodSeconds": 0, "restartPolicy": "Never"});
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}).to_string()

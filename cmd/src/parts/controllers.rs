@@ -117,7 +117,10 @@ impl Settings {
             metrics,
         };
         let client_for: coracle_storage::ClientFor = Arc::new(move |name: &str| of_volumes.client(name));
-        Controllers { controllers, volumes: coracle_storage::Config { client_for: Some(client_for) } }
+        Controllers {
+            controllers,
+            volumes: coracle_storage::Config { client_for: Some(client_for), here: None },
+        }
     }
 }
 

@@ -102,7 +102,7 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     }
     if config.runs(Component::Controllers) {
         controllers(supervisor, base.clone(), control_plane, config);
-        volume_controllers(supervisor, base.clone());
+        volume_controllers(supervisor, base.clone(), config);
     }
     if config.runs(Component::Storage) && config.runs(Component::Kubelet) {
         local_path(supervisor, base.clone(), config);
@@ -242,15 +242,18 @@ fn networks(config: &Config) -> Vec<IpNet> {
 
 /// Upstream's controller manager has the binder and the protections, too: who puts it in the place of ours must find none
 /// of them at work.
-fn volume_controllers(supervisor: &mut Supervisor, base: Base) {
+fn volume_controllers(supervisor: &mut Supervisor, base: Base, config: &Config) {
     let accounts = base.clients.clone();
     let client_for: coracle_storage::ClientFor = Arc::new(move |name: &str| accounts.service_account(name));
+    let here = config
+        .runs(Component::Kubelet)
+        .then(|| coracle_storage::Here { node_name: config.node_name.clone(), nfs: shares(config) });
     supervisor.spawn("storage", move |stop| {
-        let (base, client_for) = (base.clone(), client_for.clone());
+        let (base, client_for, here) = (base.clone(), client_for.clone(), here.clone());
         async move {
             let candidate = base.clients.privileged("system:coracle:storage");
             let client = base.clients.user("system:kube-controller-manager");
-            let settings = coracle_storage::Config { client_for: Some(client_for) };
+            let settings = coracle_storage::Config { client_for: Some(client_for), here };
             let work = |stop| coracle_storage::run_controllers(base.context(client, stop), settings);
             base.lead("coracle-storage", candidate, stop, work).await
         }
@@ -270,12 +273,17 @@ fn local_path(supervisor: &mut Supervisor, base: Base, config: &Config) {
     });
 }
 
-/// Works for the whole cluster: directories of a share are the same from anywhere.
-fn nfs(supervisor: &mut Supervisor, base: Base, config: &Config) {
-    let settings = coracle_storage::NfsConfig {
+/// How this machine mounts shares, to work in them.
+fn shares(config: &Config) -> coracle_storage::NfsConfig {
+    coracle_storage::NfsConfig {
         root: config.data_dir.join("nfs"),
         mounter: Arc::new(coracle_storage::volumes::LinuxMounter),
-    };
+    }
+}
+
+/// Works for the whole cluster: directories of a share are the same from anywhere.
+fn nfs(supervisor: &mut Supervisor, base: Base, config: &Config) {
+    let settings = shares(config);
     supervisor.spawn("nfs-provisioner", move |stop| {
         let (base, settings) = (base.clone(), settings.clone());
         async move {

@@ -44,10 +44,33 @@ pub fn matters(volume: &Volume) -> bool {
     volume.persistent_volume_claim.is_some()
         || volume.ephemeral.is_some()
         || volume.csi.is_some()
-        || volume.gce_persistent_disk.is_some()
-        || volume.aws_elastic_block_store.is_some()
-        || volume.iscsi.is_some()
-        || volume.rbd.is_some()
+        || rare_kind(volume).is_some()
+}
+
+/// The kind of a volume that not every kubelet can mount.
+pub fn rare_kind(volume: &Volume) -> Option<&'static str> {
+    let kinds = [
+        (volume.aws_elastic_block_store.is_some(), "awsElasticBlockStore"),
+        (volume.azure_disk.is_some(), "azureDisk"),
+        (volume.azure_file.is_some(), "azureFile"),
+        (volume.cephfs.is_some(), "cephfs"),
+        (volume.cinder.is_some(), "cinder"),
+        (volume.fc.is_some(), "fc"),
+        (volume.flex_volume.is_some(), "flexVolume"),
+        (volume.flocker.is_some(), "flocker"),
+        (volume.gce_persistent_disk.is_some(), "gcePersistentDisk"),
+        (volume.git_repo.is_some(), "gitRepo"),
+        (volume.glusterfs.is_some(), "glusterfs"),
+        (volume.iscsi.is_some(), "iscsi"),
+        (volume.photon_persistent_disk.is_some(), "photonPersistentDisk"),
+        (volume.portworx_volume.is_some(), "portworxVolume"),
+        (volume.quobyte.is_some(), "quobyte"),
+        (volume.rbd.is_some(), "rbd"),
+        (volume.scale_io.is_some(), "scaleIO"),
+        (volume.storageos.is_some(), "storageos"),
+        (volume.vsphere_volume.is_some(), "vsphereVolume"),
+    ];
+    kinds.into_iter().find(|(is, _)| *is).map(|(_, kind)| kind)
 }
 
 /// What containers' rules of restarting do, each once.

@@ -12,6 +12,7 @@ mod topology;
 
 pub use affinity::{AffinityTerm, PodAffinities, Spread, WhenUnsatisfiable};
 pub use changes::{Change, Changes};
+pub use class::rare_kind;
 pub use labels::SharedLabels;
 pub use node::{Image, NodeChange, NodeInfo};
 pub use pod::{HostPort, PodInfo};

@@ -5,7 +5,10 @@
 mod claims;
 mod plan;
 mod reclaim;
+mod scrub;
 mod volumes;
+
+pub use scrub::Here;
 
 use coracle_client::Clients;
 use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
@@ -46,12 +49,13 @@ struct Binder {
     recorder: Recorder,
     /// What is being scrubbed, by the volumes' names.
     recyclers: Mutex<HashMap<String, reclaim::Recycling>>,
-    /// Directories that are being removed, by the volumes' uids.
+    /// Directories that are being removed, by the volumes' uids, or emptied, by `<volume>/` and whose data they hold.
     removals: Mutex<HashMap<String, JoinHandle<io::Result<()>>>>,
+    here: Option<Here>,
 }
 
 /// Runs the controller until `stop` is cancelled.
-pub async fn run(clients: Clients, stop: CancellationToken) {
+pub async fn run(clients: Clients, here: Option<Here>, stop: CancellationToken) {
     let client = clients.client(ACCOUNT);
     let informers = &clients.informers;
     let binder = Binder {
@@ -64,6 +68,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         pods: informers.of(),
         recyclers: Mutex::default(),
         removals: Mutex::default(),
+        here,
     };
     let (claims, volumes, classes) = (binder.claims.clone(), binder.volumes.clone(), binder.classes.clone());
     let (nodes, pods) = (binder.nodes.clone(), binder.pods.clone());

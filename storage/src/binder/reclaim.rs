@@ -24,9 +24,9 @@ const IMAGE: &str = "registry.k8s.io/build-image/debian-base:bookworm-v1.0.4";
 const SCRUB: &str =
     r#"test -e /scrub && find /scrub -mindepth 1 -delete && test -z "$(ls -A /scrub)" || exit 1"#;
 /// Until something that failed, or cannot be yet, is tried again; upstream's --pvclaimbinder-sync-period.
-const RETRY_INTERVAL: Duration = Duration::from_secs(15);
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(15);
 /// Until it is seen whether a directory is gone.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// Bytes for which a recycler gets another [`Scrub::per_gib`] seconds.
 const GIB: i64 = 1 << 30;
 
@@ -91,7 +91,7 @@ fn wanted(volume: &PersistentVolume) -> Reclaim {
 }
 
 const FAILED_DELETE: &str = "VolumeFailedDelete";
-const FAILED_RECYCLE: &str = "VolumeFailedRecycle";
+pub(super) const FAILED_RECYCLE: &str = "VolumeFailedRecycle";
 
 /// Where directories lie that nobody minds; upstream's.
 const SCRATCH: &str = "/tmp";
@@ -153,14 +153,14 @@ fn progress(pod: &Pod) -> Progress {
 #[derive(Clone, Debug)]
 pub(super) struct Recycling {
     /// The volume, and the claim that released it, by their uids: another of the same name is another's data.
-    of: (Option<String>, Option<String>),
+    pub of: (Option<String>, Option<String>),
     /// The uid of the pod; none after it failed.
-    pod: Option<String>,
+    pub pod: Option<String>,
     /// When to try again.
-    rest: Option<Instant>,
+    pub rest: Option<Instant>,
 }
 
-fn released_by(volume: &PersistentVolume) -> (Option<String>, Option<String>) {
+pub(super) fn released_by(volume: &PersistentVolume) -> (Option<String>, Option<String>) {
     (volume.uid(), facts::claim_ref(volume).and_then(|reference| reference.uid.clone()))
 }
 
@@ -190,6 +190,8 @@ impl Binder {
 
     /// Ends a scrubbing that nobody waits for any more.
     pub(super) async fn forget(&self, volume: &str) -> Result<(), ReconcileError> {
+        let own = format!("{volume}/");
+        self.removals.lock().retain(|key, _| !key.starts_with(&own));
         let Some(begun) = self.recyclers.lock().get(volume).cloned() else { return Ok(()) };
         if let Some(uid) = begun.pod {
             self.remove(&format!("{PREFIX}{volume}"), Some(uid)).await?;
@@ -199,7 +201,7 @@ impl Binder {
     }
 
     /// Said once for as long as the volume stays as it is.
-    async fn fail(
+    pub(super) async fn fail(
         &self,
         volume: &Arc<PersistentVolume>,
         reason: &str,
@@ -258,6 +260,9 @@ impl Binder {
             let message = format!("Volume is used by pods: {}", users.join(","));
             self.recorder.normal(volume.as_ref(), FAILED_RECYCLE, message);
             return Ok(Action::RequeueAfter(RETRY_INTERVAL));
+        }
+        if let Some(next) = self.scrub(volume).await? {
+            return Ok(next);
         }
         let pod_name = format!("{PREFIX}{name}");
         let Some(pod) = self.pods.get(NAMESPACE, &pod_name) else {

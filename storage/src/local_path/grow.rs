@@ -1,5 +1,5 @@
-//! Claims of local-path that grow. A directory has the size of its file system, so only the objects change; a volume that is
-//! a file system of its own grows first.
+//! Claims of local-path that grow. A directory has the size of its file system, so only the objects change; a volume whose
+//! size holds grows first.
 
 use super::job::Job;
 use super::work::Outcome;
@@ -36,7 +36,7 @@ impl LocalPath {
         let ours =
             |volume: &PersistentVolume| facts::is_bound_to(volume, &claim) && plan::home(volume).is_some();
         let Some(volume) = volume.filter(|volume| ours(volume)) else { return Ok(()) };
-        if facts::is_limited(&volume) && !self.grow_image(&claim, &volume).await? {
+        if facts::size_limit(&volume).is_some() && !self.grow_limited(&claim, &volume).await? {
             return Ok(());
         }
         let has = facts::storage(volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref()));
@@ -57,14 +57,14 @@ impl LocalPath {
         let api: Api<PersistentVolumeClaim> = api_for(&self.client, key);
         api.replace_status(&key.name, &PostParams::default(), &grown).await?;
         self.recorder.normal(claim.as_ref(), "VolumeResizeSuccessful", "Resize volume succeeded");
-        if !facts::is_limited(&volume) {
+        if facts::size_limit(&volume).is_none() {
             self.tell_no_limit(&claim);
         }
         Ok(())
     }
 
-    /// Whether the file system is as large as it shall be. Where another node is asked, its answer wakes the volume.
-    async fn grow_image(
+    /// Whether the volume may take as much as it shall. Where another node is asked, its answer wakes the volume.
+    async fn grow_limited(
         &self,
         claim: &PersistentVolumeClaim,
         volume: &PersistentVolume,

@@ -1,6 +1,7 @@
 //! What a node does for its local-path volumes. All of it can be done again.
 
 use crate::beneath::{Dir, copy, remove_below};
+use crate::quota;
 use crate::volumes::image::{self, ImageError};
 use crate::volumes::{Mounter, VolumeError};
 use serde::{Deserialize, Serialize};
@@ -11,15 +12,19 @@ use std::path::{Component, Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "camelCase", deny_unknown_fields)]
 pub enum Job {
-    /// Makes the volume, with what is in another one where `from` names it. With `bytes` it is a file system of that size.
+    /// Makes the volume, with what is in another one where `from` names it. With `bytes` it is a file system of that size,
+    /// with `quota` a directory that takes no more bytes than that.
     Make {
         directory: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bytes: Option<u64>,
+        /// Asked for only of nodes that say that they have quotas.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        quota: Option<u64>,
     },
-    /// Makes a volume larger that is a file system of its own.
+    /// Makes a volume larger whose size holds.
     Grow {
         directory: String,
         bytes: u64,
@@ -55,22 +60,32 @@ impl JobError {
 /// Does it. Takes as long as the copying takes: not for an async thread.
 pub fn perform(root: &Path, job: &Job, host: &dyn Mounter) -> Result<(), JobError> {
     match job {
-        Job::Make { directory, from, bytes } => {
+        Job::Make { directory, from, bytes, quota } => {
             let (path, from) =
                 (place(root, directory)?, from.as_deref().map(|from| place(root, from)).transpose()?);
             match bytes {
                 Some(bytes) => make_image(root, &path, from.as_deref(), *bytes, host),
-                None => make_directory(root, &path, from.as_deref(), host),
+                None => make_directory(root, &path, from.as_deref(), *quota, host),
             }
         }
-        Job::Grow { directory, bytes } => Ok(image::grow(&place(root, directory)?, *bytes, host)?),
+        Job::Grow { directory, bytes } => grow(&place(root, directory)?, *bytes, host),
         Job::Remove { directory } => {
             let path = place(root, directory)?;
             image::remove(&path, host)?;
+            let projects = quota::marks(host.projects(), [path.as_path()]);
             // Its pods may have nested what they liked, and linked to whatever they liked.
-            remove_below(root, &path).map_err(at(&path))
+            remove_below(root, &path).map_err(at(&path))?;
+            quota::release(host.projects(), root, &projects);
+            Ok(())
         }
     }
+}
+
+fn grow(path: &Path, bytes: u64, host: &dyn Mounter) -> Result<(), JobError> {
+    if image::is_one(path)? {
+        return Ok(image::grow(path, bytes, host)?);
+    }
+    Dir::open(path).and_then(|dir| quota::hold(host.projects(), &dir, bytes)).map_err(at(path))
 }
 
 /// The volume's place: one name, and none that is hidden.
@@ -100,7 +115,13 @@ fn open_root(root: &Path) -> io::Result<Dir> {
 
 /// Open to every user: pods run as whoever they like, and only pods of the claim's namespace can mount it. It gets its name
 /// when it is whole.
-fn make_directory(root: &Path, path: &Path, from: Option<&Path>, host: &dyn Mounter) -> Result<(), JobError> {
+fn make_directory(
+    root: &Path,
+    path: &Path,
+    from: Option<&Path>,
+    bytes: Option<u64>,
+    host: &dyn Mounter,
+) -> Result<(), JobError> {
     let failed = at(path);
     let root = open_root(root).map_err(&failed)?;
     let name = path.file_name().unwrap_or_default();
@@ -111,6 +132,9 @@ fn make_directory(root: &Path, path: &Path, from: Option<&Path>, host: &dyn Moun
     fresh.push(name);
     root.remove(&fresh).map_err(&failed)?;
     let made = root.make_dir(&fresh, 0o777).map_err(&failed)?;
+    if let Some(bytes) = bytes {
+        quota::hold(host.projects(), &made, bytes).map_err(&failed)?;
+    }
     fill(&made, from, host)?;
     made.itself().and_then(|node| node.chmod(0o777)).map_err(&failed)?;
     root.rename(&fresh, name).map_err(&failed)
@@ -141,7 +165,7 @@ mod tests {
     use std::fs;
 
     fn make(directory: &str, from: Option<&str>, bytes: Option<u64>) -> Job {
-        Job::Make { directory: directory.to_owned(), from: from.map(str::to_owned), bytes }
+        Job::Make { directory: directory.to_owned(), from: from.map(str::to_owned), bytes, quota: None }
     }
 
     #[test]

@@ -5,15 +5,19 @@
 
 use super::job::Job;
 use crate::facts;
+use crate::volumes::KINDS;
+use coracle_api::well_known::VOLUME_KINDS;
 use k8s_openapi::api::core::v1::Node;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where a node keeps its local-path volumes; written by itself. Without it the node has none.
-pub const ROOT: &str = "coracle.io/local-path-root";
+const ROOT: &str = "coracle.io/local-path-root";
 /// Bytes that are free there, as they were last told; written by the node itself.
 const ROOM: &str = "coracle.io/local-path-room";
+/// Whether quotas hold volumes to their sizes there; written by the node itself.
+const QUOTAS: &str = "coracle.io/local-path-quotas";
 const WANTED: &str = "local-path.coracle.io/";
 const DONE: &str = "done.local-path.coracle.io/";
 
@@ -38,7 +42,25 @@ pub fn room(node: &Node) -> Option<i64> {
     facts::annotation(node, ROOM)?.parse().ok().filter(|bytes| *bytes >= 0)
 }
 
-/// A patch of the Node that tells them.
+pub fn has_quotas(node: &Node) -> bool {
+    facts::annotation(node, QUOTAS) == Some("true")
+}
+
+/// Whether the node says of its volumes what [`introducing`] has it say.
+pub fn is_introduced(node: &Node, root: &Path, quotas: bool) -> bool {
+    self::root(node).as_deref() == Some(root)
+        && has_quotas(node) == quotas
+        && facts::annotation(node, VOLUME_KINDS) == Some(KINDS)
+}
+
+/// A patch of the Node that tells where its volumes lie, whether quotas hold them to their sizes, and what it can mount.
+pub fn introducing(root: &Path, quotas: bool) -> Value {
+    let quotas = if quotas { Value::from("true") } else { Value::Null };
+    let told = json!({ ROOT: root.to_string_lossy(), QUOTAS: quotas, VOLUME_KINDS: KINDS });
+    json!({ "metadata": { "annotations": told } })
+}
+
+/// The same that tells what room there is.
 pub fn telling(room: i64) -> Value {
     json!({ "metadata": { "annotations": { ROOM: room.to_string() } } })
 }

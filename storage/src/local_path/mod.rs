@@ -15,7 +15,7 @@ mod work;
 pub use serve::serve;
 
 use crate::csi_control::DataSource;
-use crate::facts::{self, HOSTNAME, SELECTED_NODE};
+use crate::facts::{self, HOSTNAME, SELECTED_NODE, SizeLimit};
 use crate::provision;
 use crate::volumes::Mounter;
 use coracle_client::informer::api_for;
@@ -158,8 +158,8 @@ impl LocalPath {
             self.recorder.normal(claim.as_ref(), "Provisioning", message);
             return Ok(Action::AwaitChange);
         }
-        let limited = plan::limits(&class);
-        let refusal = provision::refusal(&claim).map(str::to_owned).or(limited.clone().err());
+        let limit = plan::limit(&class);
+        let refusal = provision::refusal(&claim).map(str::to_owned).or(limit.clone().err());
         let Some(home) = self.home(node) else {
             let why = format!("node {node} keeps no local-path volumes: its kubelet does not say where");
             self.failed(&claim, &class, &why);
@@ -174,9 +174,19 @@ impl LocalPath {
             // A claim that is not bound yet, for one, may be so soon.
             Err(why) => return Err(ReconcileError::Other(self.failed(&claim, &class, &why))),
         };
-        let bytes = u64::try_from(facts::requested(&claim).units()).ok().filter(|_| limited == Ok(true));
+        let holds = limit.ok().and_then(|limit| plan::holds(limit, home.has_quotas));
+        if holds == Some(SizeLimit::Quota) && !home.has_quotas {
+            let why =
+                format!("the file system of node {node} has no project quotas, which the class asks for");
+            let message = self.failed(&claim, &class, &why);
+            self.reschedule(&claim).await?;
+            return Err(ReconcileError::Other(message));
+        }
         let directory = plan::directory(&claim);
-        let job = Job::Make { directory: directory.clone(), from, bytes };
+        let size = u64::try_from(facts::requested(&claim).units()).ok();
+        let by = |limit| size.filter(|_| holds == Some(limit));
+        let (bytes, quota) = (by(SizeLimit::File), by(SizeLimit::Quota));
+        let job = Job::Make { directory: directory.clone(), from, bytes, quota };
         match self.work(&home, &name, &job).await? {
             Outcome::Waits { new } => {
                 if new {
@@ -195,7 +205,8 @@ impl LocalPath {
                 if home.is_own {
                     self.tell_begun(&claim);
                 }
-                let volume = plan::volume(&claim, &class, &home.hostname, &home.root.join(directory));
+                let place = home.root.join(directory);
+                let volume = plan::volume(&claim, &class, &home.hostname, &place, holds);
                 self.write(&claim, &class, &volume).await
             }
         }
@@ -228,7 +239,7 @@ impl LocalPath {
             Ok(_) => {
                 let message = format!("Successfully provisioned volume {}", volume.name_any());
                 self.recorder.normal(claim, "ProvisioningSucceeded", message);
-                if !facts::is_limited(volume) {
+                if facts::size_limit(volume).is_none() {
                     self.tell_no_limit(claim);
                 }
             }

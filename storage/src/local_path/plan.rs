@@ -1,6 +1,6 @@
 //! What the local-path provisioner of one node does about a claim or a volume.
 
-use crate::facts::{self, HOSTNAME, LOCAL_PATH, PROVISIONED_BY, SELECTED_NODE};
+use crate::facts::{self, HOSTNAME, LOCAL_PATH, PROVISIONED_BY, SELECTED_NODE, SizeLimit};
 use crate::provision::{FINALIZER, volume_name};
 use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume,
@@ -26,17 +26,39 @@ pub fn directory(claim: &PersistentVolumeClaim) -> String {
     format!("{}_{namespace}_{name}", volume_name(claim))
 }
 
-/// The parameter of a class that says whether sizes hold: `none` (the default), or `file` for a file system of its own.
+/// The parameter of a class that says whether sizes hold.
 const SIZE_LIMIT: &str = "sizeLimit";
 
-/// Whether volumes of the class take no more than their size; why not where it cannot be had.
-pub fn limits(class: &StorageClass) -> Result<bool, String> {
-    match class.parameters.as_ref().and_then(|all| all.get(SIZE_LIMIT)).map_or("none", String::as_str) {
-        "none" => Ok(false),
-        "file" => Ok(true),
-        other => Err(format!(
-            "parameter {SIZE_LIMIT}: {other:?} is not supported, supported are \"none\" and \"file\""
-        )),
+/// What a class says of the sizes of its volumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Nothing: they hold on nodes whose file system has quotas of projects.
+    WherePossible,
+    Never,
+    /// They hold, in one way alone.
+    By(SizeLimit),
+}
+
+/// What the class says of sizes; why not where nobody knows it.
+pub fn limit(class: &StorageClass) -> Result<Limit, String> {
+    Ok(match class.parameters.as_ref().and_then(|all| all.get(SIZE_LIMIT)).map(String::as_str) {
+        None => Limit::WherePossible,
+        Some("none") => Limit::Never,
+        Some("quota") => Limit::By(SizeLimit::Quota),
+        Some("file") => Limit::By(SizeLimit::File),
+        Some(other) => {
+            let known = "\"none\", \"quota\" and \"file\"";
+            return Err(format!("parameter {SIZE_LIMIT}: {other:?} is not supported, supported are {known}"));
+        }
+    })
+}
+
+/// What holds a volume to its size on a node.
+pub fn holds(limit: Limit, has_quotas: bool) -> Option<SizeLimit> {
+    match limit {
+        Limit::WherePossible => has_quotas.then_some(SizeLimit::Quota),
+        Limit::Never => None,
+        Limit::By(limit) => Some(limit),
     }
 }
 
@@ -45,10 +67,10 @@ pub fn volume(
     class: &StorageClass,
     hostname: &str,
     directory: &Path,
+    limit: Option<SizeLimit>,
 ) -> PersistentVolume {
     let mut annotations: BTreeMap<_, _> = [(PROVISIONED_BY.to_owned(), LOCAL_PATH.to_owned())].into();
-    let limited = limits(class) == Ok(true);
-    annotations.extend(limited.then(|| (facts::SIZE_LIMIT.to_owned(), "file".to_owned())));
+    annotations.extend(limit.map(|limit| (facts::SIZE_LIMIT.to_owned(), limit.as_str().to_owned())));
     let wanted = claim.spec.clone().unwrap_or_default();
     let requirement = NodeSelectorRequirement {
         key: HOSTNAME.to_owned(),
@@ -69,8 +91,8 @@ pub fn volume(
             claim_ref: Some(facts::reference_to(claim)),
             host_path: Some(HostPathVolumeSource {
                 path: directory.to_string_lossy().into_owned(),
-                // What is a file system of its own is never made of nothing.
-                type_: Some(if limited { "Directory" } else { "DirectoryOrCreate" }.to_owned()),
+                // What has a size that holds is never made of nothing.
+                type_: Some(if limit.is_some() { "Directory" } else { "DirectoryOrCreate" }.to_owned()),
             }),
             mount_options: class.mount_options.clone(),
             node_affinity: Some(VolumeNodeAffinity {
@@ -157,7 +179,7 @@ mod tests {
     }
 
     fn made(phase: &str, policy: &str, deleting: bool, path: &str) -> PersistentVolume {
-        let mut volume = volume(&claim(), &class(), "n", Path::new(path));
+        let mut volume = volume(&claim(), &class(), "n", Path::new(path), None);
         volume.status.get_or_insert_default().phase = Some(phase.into());
         volume.spec.as_mut().unwrap().persistent_volume_reclaim_policy = Some(policy.into());
         if deleting {
@@ -172,8 +194,8 @@ mod tests {
         assert_eq!(node_of(&claim(), Some(&class())), Some("n"));
         assert_eq!(node_of(&claim(), None), None);
         assert_eq!(directory(&claim()), "pvc-u_x_data");
-        let volume = volume(&claim(), &class(), "n", Path::new("/data/pvc-u_x_data"));
-        assert!(facts::is_bound_to(&volume, &claim()) && !facts::is_limited(&volume));
+        let volume = volume(&claim(), &class(), "n", Path::new("/data/pvc-u_x_data"), None);
+        assert!(facts::is_bound_to(&volume, &claim()) && facts::size_limit(&volume).is_none());
         assert_eq!(home(&volume), Some("n"));
         assert_eq!(directory_of(&volume, Path::new("/data")).as_deref(), Some("pvc-u_x_data"));
     }
@@ -184,14 +206,22 @@ mod tests {
             parameters: Some([("sizeLimit".to_owned(), limit.to_owned())].into()),
             ..class()
         };
-        assert_eq!(
-            (limits(&class()), limits(&of("none")), limits(&of("file"))),
-            (Ok(false), Ok(false), Ok(true))
-        );
-        assert!(
-            limits(&of("quota")).unwrap_err().starts_with("parameter sizeLimit: \"quota\" is not supported")
-        );
-        assert!(facts::is_limited(&volume(&claim(), &of("file"), "n", Path::new("/data/a"))));
+        let cases = [
+            (class(), Limit::WherePossible, [None, Some(SizeLimit::Quota)]),
+            (of("none"), Limit::Never, [None; 2]),
+            (of("quota"), Limit::By(SizeLimit::Quota), [Some(SizeLimit::Quota); 2]),
+            (of("file"), Limit::By(SizeLimit::File), [Some(SizeLimit::File); 2]),
+        ];
+        for (class, says, without_and_with_quotas) in cases {
+            assert_eq!(limit(&class), Ok(says));
+            assert_eq!([false, true].map(|quotas| holds(says, quotas)), without_and_with_quotas);
+        }
+        let unknown = limit(&of("wish")).unwrap_err();
+        assert!(unknown.starts_with("parameter sizeLimit: \"wish\" is not supported"), "{unknown}");
+        for how in [SizeLimit::File, SizeLimit::Quota] {
+            let volume = volume(&claim(), &class(), "n", Path::new("/data/a"), Some(how));
+            assert_eq!(facts::size_limit(&volume), Some(how));
+        }
     }
 
     #[test]

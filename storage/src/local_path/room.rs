@@ -1,11 +1,13 @@
 //! How much room nodes have for volumes whose size holds, for the scheduler.
 //!
-//! Only of classes with `sizeLimit: file`: a volume of another class may be promised more than there is, and commonly is. The
-//! scheduler looks at it although there is no CSIDriver, which could not bear the provisioner's name.
+//! Only of classes whose sizes hold everywhere (`sizeLimit: file` or `quota`): a volume of another class may be promised more
+//! than there is, and commonly is. A node that has no quotas has no room for a class that asks for them. The scheduler looks
+//! at it although there is no CSIDriver, which could not bear the provisioner's name.
 
+use super::plan::Limit;
 use super::{LocalPath, hostname, mail, plan};
 use crate::capacities::{self, DRIVER_NAME, MANAGED_BY, Room};
-use crate::facts::{HOSTNAME, LOCAL_PATH};
+use crate::facts::{HOSTNAME, LOCAL_PATH, SizeLimit};
 use coracle_client::{Action, Context, Controller, Informer, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::CSIStorageCapacity;
@@ -50,7 +52,9 @@ pub async fn run(context: &Context, local: LocalPath) {
             either.any(|class| class.provisioner == LOCAL_PATH).then_some("rooms")
         })
         .watch(&nodes, |delta| {
-            let told = |node: Option<&Node>| node.map(|node| (mail::room(node), hostname(node)));
+            let told = |node: Option<&Node>| {
+                node.map(|node| (mail::room(node), mail::has_quotas(node), hostname(node)))
+            };
             (told(delta.old.as_deref()) != told(delta.new.as_deref())).then_some("rooms")
         })
         .reads(&capacities)
@@ -67,10 +71,11 @@ impl Reconciler for Rooms {
 
     async fn reconcile(&self, _: &&'static str) -> Result<Action, ReconcileError> {
         let classes = self.local.classes.iter().filter(|class| class.provisioner == LOCAL_PATH);
-        let limited = classes.filter(|class| plan::limits(class) == Ok(true));
         let mut rooms = Vec::new();
-        for class in limited {
-            let told = self.local.nodes.iter();
+        for class in classes {
+            let Ok(Limit::By(limit)) = plan::limit(&class) else { continue };
+            let told =
+                self.local.nodes.iter().filter(|node| limit == SizeLimit::File || mail::has_quotas(node));
             rooms.extend(told.filter_map(|node| room(&class.name_any(), &node)));
         }
         let labels =

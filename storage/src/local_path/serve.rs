@@ -3,11 +3,12 @@
 use super::job::perform;
 use super::mail::{self, Answer};
 use super::room;
+use crate::quota;
 use crate::volumes::Mounter;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,9 +54,9 @@ async fn step(
     mounter: &Arc<dyn Mounter>,
 ) -> Result<(), kube::Error> {
     let name = node.name_any();
-    if mail::root(node).as_deref() != Some(root) {
-        let patch = json!({ "metadata": { "annotations": { mail::ROOT: root.to_string_lossy() } } });
-        write(client, &name, patch).await?;
+    let quotas = quota::can_hold(mounter.projects(), root);
+    if !mail::is_introduced(node, root, quotas) {
+        write(client, &name, mail::introducing(root, quotas)).await?;
     }
     for (volume, job) in mail::open(node) {
         let (asked, place, host) = (job.clone(), root.to_owned(), mounter.clone());

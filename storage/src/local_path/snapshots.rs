@@ -73,7 +73,8 @@ impl Taker for LocalPath {
         }
         let Some((home, from)) = self.source(content) else { return Ok(Taken::Waits) };
         let directory = directory(content);
-        let job = Job::Make { directory: directory.clone(), from: Some(from.clone()), bytes: None };
+        let job =
+            Job::Make { directory: directory.clone(), from: Some(from.clone()), bytes: None, quota: None };
         match self.work(&home, &directory, &job).await? {
             Outcome::Waits { .. } => Ok(Taken::Waits),
             Outcome::Failed { error, .. } => {

@@ -3,7 +3,7 @@
 use super::job::{Job, perform};
 use super::{LocalPath, hostname, mail, plan};
 use crate::expand::wants_to_grow;
-use crate::facts;
+use crate::{facts, quota};
 use coracle_client::{Action, ObjectKey, ReconcileError};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use kube::api::{Patch, PatchParams};
@@ -18,6 +18,8 @@ pub(crate) struct Home {
     pub root: PathBuf,
     /// This process works on it.
     pub is_own: bool,
+    /// Quotas hold its volumes to their sizes.
+    pub has_quotas: bool,
 }
 
 pub(crate) enum Outcome {
@@ -41,8 +43,12 @@ impl LocalPath {
             Some(object) => mail::root(object)?,
             None => return None,
         };
+        let has_quotas = match &object {
+            _ if is_own => quota::can_hold(self.config.mounter.projects(), &root),
+            object => object.as_ref().is_some_and(|object| mail::has_quotas(object)),
+        };
         let hostname = object.map_or_else(|| node.to_owned(), |object| hostname(&object));
-        Some(Home { node: node.to_owned(), hostname, root, is_own })
+        Some(Home { node: node.to_owned(), hostname, root, is_own, has_quotas })
     }
 
     pub(crate) fn home_by_hostname(&self, wanted: &str) -> Option<Home> {

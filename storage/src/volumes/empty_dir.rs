@@ -3,12 +3,13 @@
 use super::host::{Mounter, Tmpfs, make_dir_all};
 use super::{Mounted, Record, Request, Spec, VolumeError, VolumePlugin, blocking, ownership};
 use crate::beneath::Dir;
+use crate::quota::{self, Projects};
 use async_trait::async_trait;
 use coracle_api::Quantity;
 use coracle_api::pod::{Counted, limits};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub struct EmptyDir;
 
@@ -24,10 +25,10 @@ impl VolumePlugin for EmptyDir {
 
     async fn publish(&self, request: &Request<'_>, _: Option<&Record>) -> Result<Mounted, VolumeError> {
         let source = request.volume.empty_dir.clone().unwrap_or_default();
+        let limit = source.size_limit.as_ref().and_then(|q| q.0.parse::<Quantity>().ok());
         let memory = match source.medium.as_deref().unwrap_or_default() {
             "" => None,
             "Memory" => {
-                let limit = source.size_limit.as_ref().and_then(|q| q.0.parse::<Quantity>().ok());
                 let bytes = memory(request.pod, limit, request.allocatable.memory_bytes);
                 Some(Memory::Ordinary(Tmpfs::of_pods(bytes)))
             }
@@ -38,9 +39,15 @@ impl VolumePlugin for EmptyDir {
         };
         let (host, dir, group, first) =
             (request.host.clone(), request.dir.clone(), request.group(), request.first);
+        let size = limit.map(Quantity::units).and_then(|bytes| u64::try_from(bytes).ok());
         blocking(move || {
             let mut made = !dir.is_dir();
             make_dir_all(&dir, MODE)?;
+            if let (None, Some(bytes)) = (&memory, size.filter(|bytes| *bytes > 0))
+                && (made || first)
+            {
+                hold(host.projects(), &dir, bytes)?;
+            }
             made |= match &memory {
                 None => false,
                 Some(Memory::Ordinary(tmpfs)) => mount_once(host.as_ref(), &dir, tmpfs)?,
@@ -54,6 +61,23 @@ impl VolumePlugin for EmptyDir {
         .await?;
         Ok(Mounted::at(&request.dir))
     }
+}
+
+/// Holds the volume to its size where its file system can; elsewhere its pod is evicted when it takes more.
+fn hold(kernel: &dyn Projects, dir: &Path, bytes: u64) -> Result<(), VolumeError> {
+    let parent = dir.parent().unwrap_or(dir);
+    if !quota::can_hold(kernel, parent) {
+        return Ok(());
+    }
+    let held = Dir::open(dir).and_then(|opened| quota::hold(kernel, &opened, bytes));
+    held.map_err(|error| VolumeError::io("set quota of", dir, error))
+}
+
+/// The numbers of the quotas that a pod's volumes have, by the directory of its volumes.
+pub(super) fn projects(kernel: &dyn Projects, volumes: &Path) -> Vec<u32> {
+    let dirs = std::fs::read_dir(volumes.join("kubernetes.io~empty-dir")).into_iter().flatten().flatten();
+    let paths: Vec<PathBuf> = dirs.map(|entry| entry.path()).collect();
+    quota::marks(kernel, paths.iter().map(PathBuf::as_path))
 }
 
 /// What a volume that is no disk is made of.

@@ -34,6 +34,9 @@ pub enum VolumeError {
     NotAttached { volume: String, node: String },
     #[error("volume {0:?} has not been added to the list of VolumesInUse in the node's volume status")]
     NotReported(String),
+    /// Upstream's words.
+    #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
+    UsedByAnotherPod,
     #[error("volume mode {mode:?} not supported by driver {driver} (only supports {supported:?})")]
     LifecycleMode { mode: &'static str, driver: String, supported: Vec<String> },
     /// The record of a volume cannot be understood.

@@ -1,6 +1,7 @@
 //! The node's mounts, as a port.
 
 use super::VolumeError;
+use crate::quota::{LinuxProjects, NoProjects, Projects};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use std::fs;
 use std::io;
@@ -142,6 +143,10 @@ pub trait Mounter: Send + Sync {
         Err(VolumeError::MountCommand(format!("{target}: no pages of {page_bytes} bytes here")))
     }
     fn unmount(&self, path: &Path) -> Result<(), VolumeError>;
+    /// The quotas of this machine's file systems.
+    fn projects(&self) -> &dyn Projects {
+        &NoProjects
+    }
 }
 
 /// The real thing; needs CAP_SYS_ADMIN.
@@ -196,6 +201,10 @@ impl Mounter for LinuxMounter {
         let (flags, size) = (MsFlags::MS_NOSUID | MsFlags::MS_NODEV, format!("pagesize={page_bytes}"));
         mount(Some("hugetlbfs"), target, Some("hugetlbfs"), flags, Some(size.as_str()))
             .map_err(|errno| VolumeError::io("mount huge pages at", target, errno.into()))
+    }
+
+    fn projects(&self) -> &dyn Projects {
+        &LinuxProjects
     }
 
     fn unmount(&self, path: &Path) -> Result<(), VolumeError> {

@@ -101,10 +101,15 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
+/// Whether the volume is a file system of its own.
+pub fn is_one(path: &Path) -> Result<bool, ImageError> {
+    let image = image_of(path);
+    image.try_exists().map_err(at(&image))
+}
+
 /// Mounts a volume that is a file system of its own; nothing is done for others.
 pub fn mount_if_any(path: &Path, host: &dyn Mounter) -> Result<(), ImageError> {
-    let image = image_of(path);
-    if image.try_exists().map_err(at(&image))? { mount(path, host) } else { Ok(()) }
+    if is_one(path)? { mount(path, host) } else { Ok(()) }
 }
 
 /// Mounts the volume, which is there, where it is not yet.

@@ -1,7 +1,10 @@
 //! `local` volumes and claimed `hostPath` ones: a place of this node that outlives the pod.
 
-use super::host::make_dir_all;
+use super::host::{Mounter, make_dir_all};
 use super::{Mounted, Record, Request, Source, Spec, VolumeError, VolumePlugin, host_path, ownership};
+use crate::beneath::Dir;
+use crate::facts::SizeLimit;
+use crate::quota;
 use async_trait::async_trait;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -90,21 +93,40 @@ impl VolumePlugin for ClaimedHostPath {
             request.spec.persistent().and_then(|volume| volume.host_path.clone()).unwrap_or_default();
         let path = source.path.clone();
         let limited = match &request.spec.source {
-            Source::Claimed { volume, .. } => crate::facts::is_limited(volume),
-            _ => false,
+            Source::Claimed { volume, .. } => crate::facts::size_limit(volume),
+            _ => None,
         };
+        let size =
+            crate::facts::storage(request.spec.persistent().and_then(|volume| volume.capacity.as_ref()));
         let host = request.host.clone();
         super::blocking(move || {
-            if limited {
+            match limited {
                 // It is mounted for as long as the machine runs.
-                let mounted = super::image::mount(Path::new(&source.path), host.as_ref());
-                mounted.map_err(|error| VolumeError::MountCommand(error.to_string()))?;
+                Some(SizeLimit::File) => {
+                    let mounted = super::image::mount(Path::new(&source.path), host.as_ref());
+                    mounted.map_err(|error| VolumeError::MountCommand(error.to_string()))?;
+                }
+                Some(SizeLimit::Quota) => hold(host.as_ref(), Path::new(&source.path), size.units())?,
+                None => {}
             }
             host_path::check(&source)
         })
         .await?;
         Ok(Mounted::at(path))
     }
+}
+
+/// Sees to it that the volume still takes no more than its size, whatever its containers have made of its directory.
+fn hold(host: &dyn Mounter, path: &Path, bytes: i64) -> Result<(), VolumeError> {
+    let held = Dir::open(path).and_then(|dir| {
+        let projects = host.projects();
+        if !projects.enforces(&dir) {
+            tracing::warn!(path = %path.display(), "the file system enforces quotas no more: the volume's size does not hold");
+            return Ok(());
+        }
+        quota::hold(projects, &dir, u64::try_from(bytes).unwrap_or_default())
+    });
+    held.map_err(|error| VolumeError::io("set quota of", path, error))
 }
 
 const LOCAL: &str = "kubernetes.io/local-volume";

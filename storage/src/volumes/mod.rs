@@ -57,6 +57,9 @@ pub struct VolumesConfig {
     pub node_name: String,
 }
 
+/// The kinds of volumes that this kubelet can mount, as a pod names them, for [`coracle_api::well_known::VOLUME_KINDS`].
+pub const KINDS: &str = "configMap,csi,downwardAPI,emptyDir,ephemeral,hostPath,image,local,nfs,persistentVolumeClaim,projected,secret";
+
 /// The volumes of all pods of a node.
 pub struct Volumes {
     pods_dir: PathBuf,

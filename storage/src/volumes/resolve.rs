@@ -46,6 +46,12 @@ impl Spec {
         }
     }
 
+    /// Whether one pod at a time may have it.
+    pub fn is_of_one_pod(&self) -> bool {
+        let modes = self.persistent().and_then(|volume| volume.access_modes.as_deref()).unwrap_or_default();
+        modes.iter().any(|mode| mode == "ReadWriteOncePod")
+    }
+
     /// Whether it is a device without a file system.
     pub fn is_block(&self) -> bool {
         self.persistent().and_then(|spec| spec.volume_mode.as_deref()) == Some("Block")

@@ -1,7 +1,7 @@
 //! Setting up the volumes of a pod.
 
 use super::plugin::{Mounted, Request, VolumePlugin};
-use super::record::Record;
+use super::record::{Record, Records};
 use super::resolve::{Source, resolve};
 use super::{VolumeError, Volumes, downward, host};
 use coracle_api::Quantity;
@@ -139,6 +139,9 @@ impl Volumes {
         let key = (uid.to_owned(), record.volume.clone());
         let _lock = self.locks.lock(&record.unique).await;
         let known = self.published.lock().get(&key).cloned();
+        if known.is_none() && request.spec.is_of_one_pod() {
+            self.refuse_second_pod(uid, &record).await?;
+        }
         let mut mounted = match known.filter(|_| !plugin.republishes(&record)) {
             Some(mounted) => mounted,
             None => self.stage_and_publish(plugin, request, &record).await?,
@@ -149,6 +152,14 @@ impl Volumes {
             mounted.refresh_after = Some(due);
         }
         Ok(mounted)
+    }
+
+    /// Who has a volume of one pod keeps it until it has been taken away from it, whoever placed another pod here. The
+    /// caller holds the volume's lock.
+    async fn refuse_second_pod(&self, uid: &str, record: &Record) -> Result<(), VolumeError> {
+        let all = self.on_disk(Records::all).await?;
+        let taken = all.iter().any(|(other, theirs)| other != uid && theirs.unique == record.unique);
+        if taken { Err(VolumeError::UsedByAnotherPod) } else { Ok(()) }
     }
 
     async fn stage_and_publish(

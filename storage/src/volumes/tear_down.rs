@@ -2,8 +2,9 @@
 
 use super::host::Mounter;
 use super::record::{Record, Records};
-use super::{VolumeError, Volumes, blocking};
+use super::{VolumeError, Volumes, blocking, empty_dir};
 use crate::beneath::remove_below;
+use crate::quota;
 use std::path::Path;
 
 impl Volumes {
@@ -13,9 +14,12 @@ impl Volumes {
         self.release(uid).await?;
         let dir = self.pod_dir(uid);
         self.unmount(&dir).await?;
-        let pods_dir = self.pods_dir.clone();
+        let (host, pods_dir) = (self.host.clone(), self.pods_dir.clone());
         blocking(move || {
-            remove_below(&pods_dir, &dir).map_err(|error| VolumeError::io("remove", &dir, error))
+            let projects = empty_dir::projects(host.projects(), &dir.join("volumes"));
+            remove_below(&pods_dir, &dir).map_err(|error| VolumeError::io("remove", &dir, error))?;
+            quota::release(host.projects(), &pods_dir, &projects);
+            Ok(())
         })
         .await
     }

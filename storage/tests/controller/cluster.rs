@@ -37,7 +37,10 @@ impl Cluster {
     /// The driver can all of this; `csi_driver` is the spec of its CSIDriver.
     pub async fn start(capabilities: &[ControllerRpcType], csi_driver: Value) -> Self {
         let world = World::start().await;
-        tokio::spawn(run_controllers(world.context(), Config { client_for: Some(world.client_for()) }));
+        tokio::spawn(run_controllers(
+            world.context(),
+            Config { client_for: Some(world.client_for()), here: None },
+        ));
         let dir = TempDir::new().unwrap();
         let driver = driver(DRIVER, dir.path(), &[NodeRpcType::ExpandVolume]);
         driver.state.lock().unwrap().controller.capabilities = capabilities.iter().copied().collect();

@@ -2,6 +2,7 @@
 //! at any of them. It can be killed and started again, also at another socket.
 
 mod controller;
+mod sanity;
 
 use bytes::Bytes;
 #[allow(unused_imports, reason = "tests of nodes take no snapshots")]
@@ -12,11 +13,13 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
+#[allow(unused_imports, reason = "one test asks the judge itself")]
+pub use sanity::judge;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -160,27 +163,35 @@ impl Driver {
         self.servers.lock().unwrap().is_empty()
     }
 
-    pub fn calls(&self, method: &str) -> Vec<Call> {
+    /// What it may be told, and what it was asked; a call that the specification forbids ends the test.
+    fn judged(&self) -> MutexGuard<'_, State> {
         let state = self.state.lock().unwrap();
+        let faults = &state.controller.violations;
+        assert!(faults.is_empty(), "the driver was called as it may not be: {faults:#?}");
+        state
+    }
+
+    pub fn calls(&self, method: &str) -> Vec<Call> {
+        let state = self.judged();
         state.calls.iter().filter(|call| call.method == method).cloned().collect()
     }
 
     /// The methods that were called for volumes, in their order.
     pub fn order(&self) -> Vec<String> {
-        let state = self.state.lock().unwrap();
+        let state = self.judged();
         state.calls.iter().map(|call| call.method.clone()).collect()
     }
 
     pub fn is_clean(&self) -> bool {
-        let state = self.state.lock().unwrap();
-        state.staged.is_empty() && state.published.is_empty() && state.controller.violations.is_empty()
+        let state = self.judged();
+        state.staged.is_empty() && state.published.is_empty()
     }
 
     /// Waits until the state is as wanted; what it was instead is said.
     pub async fn until(&self, what: &str, wanted: impl Fn(&State) -> bool) {
         let mut changes = self.changed.subscribe();
         let wait = async {
-            while !wanted(&self.state.lock().unwrap()) {
+            while !wanted(&self.judged()) {
                 changes.changed().await.unwrap();
             }
         };
@@ -235,8 +246,12 @@ impl Driver {
     }
 
     fn note(&self, method: &str, message: &[u8]) {
+        let mut state = self.state.lock().unwrap();
+        let faults = sanity::judge(&state, &self.name, method, message);
+        state.controller.violations.extend(faults);
         if let Some(call) = call(method, message) {
-            self.state.lock().unwrap().calls.push(call);
+            state.calls.push(call);
+            drop(state);
             self.changed.send_replace(());
         }
     }

@@ -231,6 +231,30 @@ async fn a_volume_stays_on_the_node_for_as_long_as_a_pod_has_it() {
     assert_gone(&node, kind.name);
 }
 
+/// The scheduler keeps the second away; a pod that was placed by hand, or by a scheduler that knew less, it does not.
+#[tokio::test]
+async fn a_volume_of_one_pod_is_no_other_ones_until_it_was_taken_away() {
+    let place = tempfile::tempdir().unwrap();
+    for mut kind in kinds(place.path()) {
+        let Some(source) = &mut kind.source else { continue };
+        source["accessModes"] = json!(["ReadWriteOncePod"]);
+        let mut node = node(&kind).await;
+        let (one, other) = (pod("u1", &kind.volume), pod("u2", &kind.volume));
+        node.mount(&one).await.unwrap_or_else(|error| panic!("{}: {error}", kind.name));
+        for kubelet in ["the same", "the next"] {
+            let refused = node.mount(&other).await.unwrap_err();
+            let why = "uses the ReadWriteOncePod access mode and is already in use by another pod";
+            assert!(refused.contains(why), "{}, {kubelet}: {refused}", kind.name);
+            node.mount(&one).await.unwrap_or_else(|error| panic!("{}: {error}", kind.name));
+            node.kill_kubelet();
+        }
+        node.volumes.tear_down("u1").await.unwrap();
+        node.mount(&other).await.unwrap_or_else(|error| panic!("{}: {error}", kind.name));
+        node.volumes.tear_down("u2").await.unwrap();
+        assert_gone(&node, kind.name);
+    }
+}
+
 #[tokio::test]
 async fn what_a_driver_leaves_mounted_is_unmounted_and_not_emptied() {
     let place = tempfile::tempdir().unwrap();

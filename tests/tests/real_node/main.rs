@@ -7,6 +7,7 @@
 
 mod admission;
 mod cgroups;
+mod claims;
 mod commands;
 mod containers;
 mod csi;
@@ -57,6 +58,7 @@ fn a_node_from_nothing_to_nothing() {
     environment::steps(&mut steps);
     volumes::steps(&mut steps);
     storage::steps(&mut steps);
+    claims::steps(&mut steps);
     csi::steps(&mut steps);
     preemption::steps(&mut steps);
     life::steps(&mut steps);

@@ -12,6 +12,8 @@ pub fn steps(steps: &mut Steps<'_>) {
     steps.run("limited-volume", limited_volume);
     steps.run("cloned-volume", cloned_volume);
     steps.run("snapshot", snapshot);
+    // A second node would have directories of the same paths.
+    steps.alone("recycled-volume", recycled_volume);
 }
 
 fn user(name: &str, script: &str, claim: &str) -> String {
@@ -78,6 +80,29 @@ fn static_volume(shell: &Shell) {
     shell.ok("kubectl delete pv e2e-static-volume --timeout=100s");
 }
 
+/// Emptied by the node itself and offered again: there is no image to be pulled for it.
+fn recycled_volume(shell: &Shell) {
+    let dir = shell.home().join("recycled");
+    std::fs::create_dir(&dir).expect("a directory");
+    shell.apply(&format!(
+        "apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: e2e-recycled}}\nspec: {{capacity: {{storage: 5Mi}}, accessModes: [ReadWriteOnce], persistentVolumeReclaimPolicy: Recycle, storageClassName: e2e-recycled, hostPath: {{path: {}}}}}\n",
+        dir.display()
+    ));
+    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: again}\nspec: {accessModes: [ReadWriteOnce], storageClassName: e2e-recycled, resources: {requests: {storage: 1Mi}}}\n";
+    shell.apply(claim);
+    shell.apply(&user("writer", "mkdir /d/below; echo old >/d/below/f", "again"));
+    shell.ok("kubectl wait pod/writer --for=jsonpath='{.status.phase}'=Succeeded --timeout=100s && kubectl delete pod/writer pvc/again --timeout=100s");
+    shell.until("kubectl get pv e2e-recycled -o jsonpath='{.status.phase}'", "Available");
+    shell.says("ls -A recycled", "");
+    shell.shows("kubectl describe pv e2e-recycled", &["VolumeRecycled", "Volume recycled"]);
+    shell.apply(claim);
+    shell.until(
+        "kubectl get pvc again -o jsonpath='{.status.phase} {.spec.volumeName}'",
+        "Bound e2e-recycled",
+    );
+    shell.ok("kubectl delete pvc again --timeout=100s && kubectl delete pv e2e-recycled --timeout=100s");
+}
+
 /// A path below /tmp goes with its volume, and no other path does.
 fn scratch_volume(shell: &Shell) {
     let scratch = format!("/tmp/e2e-scratch-{}", std::process::id());
@@ -105,7 +130,7 @@ fn scratch_volume(shell: &Shell) {
     shell.ok(&format!("kubectl delete pv e2e-kept --timeout=100s && rm -r {other}"));
 }
 
-/// A volume that the node cannot mount is no riddle: its event says why.
+/// A volume that the node cannot mount is no riddle: no pod is placed there for it, and its event says why.
 fn foreign_volume(shell: &Shell) {
     let pod = |name: &str, volume: &str| {
         format!(
@@ -113,8 +138,22 @@ fn foreign_volume(shell: &Shell) {
         )
     };
     shell.apply(&pod("disk", "iscsi: {targetPortal: 127.0.0.1, iqn: iqn.2026-01.example:d, lun: 0}"));
+    let kind = "node(s) cannot mount volumes of kind \"iscsi\"";
+    shell.until_that("kubectl describe pod disk", |out| {
+        out.contains("FailedScheduling") && out.contains(kind)
+    });
+    // Who chooses the node himself is told by the node.
+    shell.apply(
+        &pod("chosen", "iscsi: {targetPortal: 127.0.0.1, iqn: iqn.2026-01.example:e, lun: 0}").replace(
+            "spec:\n",
+            &format!(
+                "spec:\n  nodeName: {}\n",
+                shell.ok("kubectl get nodes -o jsonpath='{.items[0].metadata.name}'").trim()
+            ),
+        ),
+    );
     let kind = "this node cannot mount volumes of kind \"iscsi\"";
-    shell.until_that("kubectl describe pod disk", |out| out.contains("FailedMount") && out.contains(kind));
+    shell.until_that("kubectl describe pod chosen", |out| out.contains("FailedMount") && out.contains(kind));
     let client = shell.ok("grep -cw 'nfs4\\?$' /proc/filesystems || ls -d /lib/modules/$(uname -r)/kernel/fs/nfs 2>/dev/null || true");
     if client.trim() == "0" {
         shell.apply(&pod("share", "nfs: {server: 127.0.0.1, path: /exports}"));
@@ -124,7 +163,7 @@ fn foreign_volume(shell: &Shell) {
     } else {
         println!("this kernel can mount NFS: that it says so where it cannot is not looked at");
     }
-    shell.ok("kubectl delete pod disk share --ignore-not-found --timeout=100s");
+    shell.ok("kubectl delete pod disk chosen share --ignore-not-found --timeout=100s");
 }
 
 /// A size that holds: what does not fit is refused to the container, not to the node's disk.

@@ -2,6 +2,7 @@
 
 mod binding;
 mod capacity;
+mod kinds;
 mod limits;
 mod lookup;
 mod matching;

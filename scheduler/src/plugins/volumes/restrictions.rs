@@ -1,5 +1,6 @@
 //! Volumes that one pod (or one node) at a time can use.
 
+use super::kinds;
 use super::lookup::is_ours;
 use crate::cache::{NodeInfo, PodInfo, Snapshot};
 use crate::framework::{Cluster, ClusterEvent, CycleState, ObjectKind, Plugin, Point, Status};
@@ -22,6 +23,8 @@ struct Exclusive {
     claims: HashSet<String>,
     /// Pods that use one of them, on any node.
     users: i64,
+    /// What the node has to be able to mount.
+    kinds: Vec<&'static str>,
 }
 
 impl Exclusive {
@@ -92,13 +95,14 @@ impl Plugin for VolumeRestrictions {
         };
         let disks =
             pod.placing_volumes().any(|v| v.persistent_volume_claim.is_none() && v.ephemeral.is_none());
-        let mut exclusive = Exclusive { claims, users: 0 };
+        let kinds = kinds::of_pod(self.cluster.as_ref(), pod);
+        let mut exclusive = Exclusive { claims, users: 0, kinds };
         if !exclusive.claims.is_empty() {
             let pods = snapshot.nodes().flat_map(|n| &n.pods);
             let users = pods.filter(|p| exclusive.is_used_by(p, &pod.key.namespace)).count();
             exclusive.users = i64::try_from(users).unwrap_or(i64::MAX);
         }
-        let idle = !disks && exclusive.users == 0;
+        let idle = !disks && exclusive.users == 0 && exclusive.kinds.is_empty();
         state.put(NAME, exclusive);
         if idle { Status::Skip } else { Status::Success }
     }
@@ -116,6 +120,10 @@ impl Plugin for VolumeRestrictions {
     }
 
     fn filter(&self, state: &CycleState, pod: &PodInfo, node: &NodeInfo) -> Status {
+        let kinds = state.get::<Exclusive>(NAME).map(|known| kinds::check(&known.kinds, node));
+        if let Some(refused) = kinds.filter(|status| !status.is_success()) {
+            return refused;
+        }
         let twice = |v: &Volume| {
             let mut theirs = node.pods.iter().flat_map(|p| p.placing_volumes());
             theirs.any(|t| conflict(v, t))
@@ -137,6 +145,7 @@ impl Plugin for VolumeRestrictions {
                 (gone.key.namespace == pod.key.namespace && gone.claim_names().any(|n| shared(&n)))
                     || gone.placing_volumes().any(|a| pod.placing_volumes().any(|b| conflict(a, b)))
             }
+            ClusterEvent::NodeUpdated { changed, .. } => changed.annotations,
             ClusterEvent::NodeAdded(_) | ClusterEvent::PodUpdated(_) | ClusterEvent::Timeout => true,
             ClusterEvent::Object { kind: ObjectKind::PersistentVolumeClaim, namespace, name } => {
                 is_ours(pod, namespace, name)

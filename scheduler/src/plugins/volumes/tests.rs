@@ -266,3 +266,25 @@ fn a_node_attaches_so_many_volumes_of_a_driver() {
     // The same volume again needs no second place.
     assert!(plugin.filter(&CycleState::default(), &using("other"), &busy).is_success());
 }
+
+#[test]
+fn a_node_is_believed_about_the_kinds_that_it_can_mount() {
+    let disk = json!({"name": "d", "iscsi": {"targetPortal": "p", "iqn": "i", "lun": 0}});
+    let inline = pod(json!({"metadata": {"name": "p", "namespace": "default", "uid": "p"},
+        "spec": {"containers": [], "volumes": [disk]}}));
+    let channel = json!({"metadata": {"name": "pv"}, "spec": {"fc": {"lun": 0, "targetWWNs": ["w"]}}});
+    let fake = Fake { claims: vec![bound("c", "pv")], volumes: vec![channel], ..Fake::default() };
+    let says = |kinds: &str| {
+        node(json!({"metadata": {"name": "a", "annotations": {"coracle.io/volume-kinds": kinds}}}))
+    };
+    for (pod, kind) in [(&inline, "iscsi"), (&using("c"), "fc")] {
+        let (plugin, mut state) = (VolumeRestrictions::new(Arc::new(fake.clone())), CycleState::default());
+        assert!(plugin.pre_filter(&mut state, pod, &snapshot(&[], &[])).is_success(), "{kind}");
+        let refused = plugin.filter(&state, pod, &says("nfs,csi"));
+        let why = format!("node(s) cannot mount volumes of kind {kind:?}");
+        assert_eq!(refused, Status::unresolvable(why));
+        for node in [says("nfs,iscsi,fc"), host("b")] {
+            assert!(plugin.filter(&state, pod, &node).is_success(), "{kind}");
+        }
+    }
+}
