@@ -1,7 +1,7 @@
 //! NFS against a server: mounts by the helper and by the kernel alone, and the provisioner's directories.
 //!
 //! `CORACLE_NFS_SHARE` names the share (`127.0.0.1:/srv/share`), which this machine exports itself, writable for root; without it, nothing is
-//! tried. `scripts/nfs-test` is where it is.
+//! tried. `scripts/storage-test` is where it is.
 
 #[cfg(test)]
 #[path = "driver/mod.rs"]

@@ -143,6 +143,14 @@ impl Reconciler for LocalPath {
     }
 }
 
+/// What the node is asked to make for a claim.
+fn making(claim: &PersistentVolumeClaim, from: Option<String>, holds: Option<SizeLimit>) -> Job {
+    let size = u64::try_from(facts::requested(claim).units()).ok();
+    let by = |limit| size.filter(|_| holds == Some(limit));
+    let (bytes, quota) = (by(SizeLimit::File), by(SizeLimit::Quota));
+    Job::Make { directory: plan::directory(claim), from, bytes, quota }
+}
+
 impl LocalPath {
     async fn provision(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(claim) = self.claims.get_key(key) else { return Ok(Action::AwaitChange) };
@@ -182,12 +190,7 @@ impl LocalPath {
             self.reschedule(&claim).await?;
             return Err(ReconcileError::Other(message));
         }
-        let directory = plan::directory(&claim);
-        let size = u64::try_from(facts::requested(&claim).units()).ok();
-        let by = |limit| size.filter(|_| holds == Some(limit));
-        let (bytes, quota) = (by(SizeLimit::File), by(SizeLimit::Quota));
-        let job = Job::Make { directory: directory.clone(), from, bytes, quota };
-        match self.work(&home, &name, &job).await? {
+        match self.work(&home, &name, &making(&claim, from, holds)).await? {
             Outcome::Waits { new } => {
                 if new {
                     self.tell_begun(&claim);
@@ -205,7 +208,7 @@ impl LocalPath {
                 if home.is_own {
                     self.tell_begun(&claim);
                 }
-                let place = home.root.join(directory);
+                let place = home.root.join(plan::directory(&claim));
                 let volume = plan::volume(&claim, &class, &home.hostname, &place, holds);
                 self.write(&claim, &class, &volume).await
             }
