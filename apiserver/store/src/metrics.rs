@@ -37,6 +37,7 @@ fn render(store: &SledStore, text: &mut Text) {
         text.sample(name, &[("reason", kind.reason())], count);
     }
     let errors = report.incidents.iter().filter(|incident| incident.kind.is_error()).count() as u64;
+    let disk_bytes = store.disk_bytes();
     let gauges = [
         ("coracle_store_objects", "Keys in the store.", report.objects),
         (
@@ -47,6 +48,11 @@ fn render(store: &SledStore, text: &mut Text) {
         ("coracle_store_history_bytes", "Memory that only these commits keep.", store.history_bytes() as u64),
         ("coracle_store_live_bytes", "Keys and values at the last checkpoint.", report.live_bytes),
         ("coracle_store_sled_bytes", "sled's files at the last checkpoint.", report.tree_bytes),
+        (
+            "coracle_store_disk_bytes",
+            "All of the store's files, journal and space set aside too.",
+            disk_bytes,
+        ),
         ("coracle_store_incidents", "Damage, failures and refusals since the start.", errors),
         ("coracle_store_read_only", "1 while writes are refused.", u64::from(store.read_only().is_some())),
     ];
@@ -55,5 +61,5 @@ fn render(store: &SledStore, text: &mut Text) {
     }
     let name = "apiserver_storage_size_bytes";
     text.head(name, "Size of the store's files.", "gauge");
-    text.sample(name, &[("storage_cluster_id", "etcd-0")], report.tree_bytes);
+    text.sample(name, &[("storage_cluster_id", "etcd-0")], disk_bytes);
 }

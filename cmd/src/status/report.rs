@@ -275,7 +275,7 @@ fn store(found: &Gathered) -> Option<Store> {
     let metrics = &found.metrics;
     Some(Store {
         objects: metrics.value("coracle_store_objects")?,
-        bytes: metrics.value("coracle_store_sled_bytes").unwrap_or(0.0),
+        bytes: metrics.value("coracle_store_disk_bytes").unwrap_or(0.0),
         read_only: metrics.value("coracle_store_read_only") == Some(1.0),
     })
 }

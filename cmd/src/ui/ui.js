@@ -195,7 +195,7 @@ async function showFigures(target, certificates) {
   const again = (found.coracle_component_restarts_total || []).filter((one) => one.value > 0).map((one) => one.labels.component + ": " + one.value);
   target.replaceChildren(list([
     ["Objects", value("coracle_store_objects")],
-    ["Store on disk", shownSize("coracle_store_sled_bytes")],
+    ["Store on disk", shownSize("coracle_store_disk_bytes")],
     ["Takes writes", value("coracle_store_read_only") === undefined ? undefined : value("coracle_store_read_only") ? "no" : "yes"],
     ["Incidents", value("coracle_store_incidents")],
     ["Disk free", value("coracle_data_dir_bytes") && shownSize("coracle_data_dir_free_bytes") + " of " + shownSize("coracle_data_dir_bytes")],

@@ -53,7 +53,7 @@ use super::{Commit, Follower, KeyValue, Listing, Packer, Range, Revision, Store,
 use committer::Committer;
 use parking_lot::Mutex;
 use queue::Shared;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -109,6 +109,7 @@ impl Default for Options {
 }
 
 pub struct SledStore {
+    dir: PathBuf,
     shared: Arc<Shared>,
     committer: Arc<Mutex<Committer>>,
     thread: Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
@@ -161,7 +162,8 @@ impl SledStore {
             })
             .map_err(disk::at(dir))?;
         let thread = Mutex::new(Some(thread));
-        Ok(Arc::new(Self { shared, committer, thread, frozen: tokio::sync::RwLock::default() }))
+        let dir = dir.to_owned();
+        Ok(Arc::new(Self { dir, shared, committer, thread, frozen: tokio::sync::RwLock::default() }))
     }
 
     /// Figures and incidents since the store was opened.
@@ -177,6 +179,12 @@ impl SledStore {
     /// Bytes of memory that only history keeps.
     pub fn history_bytes(&self) -> usize {
         self.shared.space.history_bytes()
+    }
+
+    /// Bytes of all its files as they are now: journal, checkpoint, snapshot, and the space set aside for a full disk.
+    /// Looks at a handful of files.
+    pub fn disk_bytes(&self) -> u64 {
+        disk::dir_bytes(&self.dir) + disk::dir_bytes(&self.dir.join(recover::TREE))
     }
 
     /// The incidents of the start, and those to come.
