@@ -1,13 +1,14 @@
 //! Carries a plan out, as a client of the API.
 
 use crate::MANAGER;
-use crate::documents::{Document, Id};
+use crate::charts::{self, Helm};
+use crate::documents::{Body, Document, Id};
 use coracle_api::error::chain;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 
 /// Where an object without a namespace goes.
@@ -26,24 +27,32 @@ pub enum Outcome {
 
 pub struct Cluster {
     client: Client,
+    helm: Helm,
     /// By group, version and kind; those that were found.
     kinds: HashMap<GroupVersionKind, (ApiResource, Scope)>,
 }
 
 impl Cluster {
-    pub fn new(client: Client) -> Self {
-        Self { client, kinds: HashMap::new() }
+    pub fn new(client: Client, helm: Helm) -> Self {
+        Self { client, helm, kinds: HashMap::new() }
+    }
+
+    pub async fn apply(&mut self, file: &str, document: &Document) -> Outcome {
+        match &document.body {
+            Body::Object(object) => self.apply_object(file, &document.id, object).await,
+            Body::Chart(chart) => charts::apply(&self.helm, &self.client, &document.id, chart).await,
+        }
     }
 
     /// Server-side apply. What others set in the fields of the document is set back: the file is what is meant.
     /// An annotation says which file it is of: an object of which nothing is said but its name is ours by that alone.
-    pub async fn apply(&mut self, file: &str, document: &Document) -> Outcome {
-        let api = match self.api(&document.id).await {
+    async fn apply_object(&mut self, file: &str, id: &Id, object: &Value) -> Outcome {
+        let api = match self.api(id).await {
             Ok(api) => api,
             Err(why) => return why,
         };
-        let mut object = document.object.clone();
-        if let Some(metadata) = object.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
+        let mut object = object.clone();
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             // Of an object that was printed by somebody: the server gives them.
             ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation"].iter().for_each(
                 |field| {
@@ -57,18 +66,21 @@ impl Cluster {
             annotations[ANNOTATION] = file.into();
         }
         let params = PatchParams::apply(MANAGER).force();
-        match api.patch(&document.id.name, &params, &Patch::Apply(&object)).await {
+        match api.patch(&id.name, &params, &Patch::Apply(&object)).await {
             Ok(_) => Outcome::Applied,
             Err(error) => {
                 // Its definition may have changed, or gone.
-                self.kinds.remove(&gvk(&document.id));
-                outcome(&document.id, &error)
+                self.kinds.remove(&gvk(id));
+                outcome(id, &error)
             }
         }
     }
 
     /// Deletes an object that is no manifest any more, if it is still ours. True when it has gone, or is somebody else's.
     pub async fn prune(&mut self, id: &Id) -> Result<bool, String> {
+        if id.is_release() {
+            return charts::remove(&self.helm, &self.client, id).await.map(|()| true);
+        }
         let api = match self.api(id).await {
             Ok(api) => api,
             // With its kind it went, too.

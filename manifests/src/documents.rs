@@ -1,5 +1,6 @@
 //! From the text of a file to the objects in it.
 
+use crate::charts::{self, Chart};
 use coracle_api::yaml;
 use serde_json::{Map, Value};
 use std::fmt;
@@ -25,6 +26,11 @@ impl Id {
         self.api_version.split_once('/').map_or(&self.api_version, |(_, version)| version)
     }
 
+    /// Whether it is a chart's release, which is no object of the API.
+    pub fn is_release(&self) -> bool {
+        self.api_version == charts::API_VERSION && self.kind == charts::KIND
+    }
+
     /// Whether it is the same object, be it named in another version.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.group(), &self.kind, self.place(), &self.name)
@@ -48,9 +54,16 @@ impl fmt::Display for Id {
 }
 
 #[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    Object(Value),
+    /// What helm makes a release of.
+    Chart(Chart),
+}
+
+#[derive(Clone, Debug, PartialEq)]
 pub struct Document {
     pub id: Id,
-    pub object: Value,
+    pub body: Body,
 }
 
 /// Reads a file's documents; those of a `List` count one by one.
@@ -118,7 +131,7 @@ fn take(value: Value, all: &mut Vec<Document>) -> Result<(), String> {
             return Err(format!("{field} is missing"));
         }
     }
-    all.push(Document { id, object: Value::Object(object) });
+    all.push(Document { id, body: Body::Object(Value::Object(object)) });
     Ok(())
 }
 
@@ -138,7 +151,8 @@ mod tests {
     fn documents_lists_and_json_are_read() {
         let text = "# first\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: ns}\ndata:\n  x: |\n    --- no end\n    ---x\n--- # next\n\n---\n{\"apiVersion\":\"apps/v1\",\"kind\":\"Deployment\",\"metadata\":{\"name\":\"d\"}}\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Namespace, metadata: {name: ns}}\n";
         assert_eq!(ids(text).unwrap(), ["v1 ConfigMap ns/a", "apps/v1 Deployment d", "v1 Namespace ns"]);
-        assert_eq!(read(text).unwrap()[0].object["data"]["x"], "--- no end\n---x\n");
+        let Body::Object(object) = &read(text).unwrap()[0].body else { panic!("no object") };
+        assert_eq!(object["data"]["x"], "--- no end\n---x\n");
         assert!(ids("").unwrap().is_empty() && ids("---\n---\n# nothing\n").unwrap().is_empty());
     }
 

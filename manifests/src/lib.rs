@@ -2,9 +2,10 @@
 //! the file or the document goes.
 //!
 //! `files` reads the directory, `documents` takes a file apart, `plan` says what is to be applied in which order and what
-//! is to go, `memory` remembers on disk what was applied, `cluster` carries it out, `told` says per file how it went, and
+//! is to go, `charts` has helm do what archives say, `memory` remembers on disk what was applied, `cluster` carries it out, `told` says per file how it went, and
 //! `run` waits for changes.
 
+mod charts;
 mod cluster;
 mod documents;
 mod files;

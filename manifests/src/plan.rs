@@ -1,9 +1,11 @@
 //! What is to be done, by what the files say and what was applied: knows neither disk nor cluster.
 
-use crate::documents::{self, Document, Id};
+use crate::charts::{self, Chart, Settings};
+use crate::documents::{self, Body, Document, Id};
 use crate::files::{Content, File, Found};
 use crate::memory::Applied;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// What one file holds.
 #[derive(Debug, PartialEq)]
@@ -42,6 +44,9 @@ pub struct Plan<'a> {
 pub fn manifests(found: &Found) -> BTreeMap<String, Manifest> {
     let of = |file: &File| match &file.content {
         Content::Text(text) => documents::read(text).map_err(Wrong::Broken),
+        Content::Chart { archive, settings } => {
+            chart(archive, settings.as_deref(), &file.hash).map_err(Wrong::Broken)
+        }
         Content::Refused(why) => Err(Wrong::Refused(why.clone())),
     };
     found
@@ -51,8 +56,21 @@ pub fn manifests(found: &Found) -> BTreeMap<String, Manifest> {
         .collect()
 }
 
+fn chart(archive: &Path, settings: Option<&str>, hash: &str) -> Result<Vec<Document>, String> {
+    let settings =
+        Settings::read(settings.unwrap_or_default()).map_err(|why| format!("its settings: {why}"))?;
+    let name = archive.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let id = charts::id(name, &settings)?;
+    let chart = Chart { archive: archive.to_owned(), hash: hash.to_owned(), values: settings.values };
+    Ok(vec![Document { id, body: Body::Chart(chart) }])
+}
+
 /// Namespaces first, then definitions, who may do what, and the rest: what others need is there before they are.
 fn rank(id: &Id) -> u8 {
+    if id.is_release() {
+        // Its hooks may wait for anything.
+        return 7;
+    }
     match (id.group(), id.kind.as_str()) {
         ("", "Namespace") => 0,
         ("apiextensions.k8s.io", "CustomResourceDefinition") => 1,
@@ -99,6 +117,26 @@ pub fn plan<'a>(
     plan
 }
 
+/// Files with something that another file made too, which has it no more: theirs is to be there now.
+pub fn left_with<'a>(
+    manifests: &'a BTreeMap<String, Manifest>,
+    applied: &'a Applied,
+) -> impl Iterator<Item = &'a str> {
+    let holds = |file: &str, id: &Id| match manifests.get(file).map(|manifest| &manifest.documents) {
+        Some(Ok(documents)) => documents.iter().any(|document| document.id.is_same(id)),
+        Some(Err(_)) => true,
+        None => false,
+    };
+    let given_up = move |file: &str, id: &Id| {
+        let mut others = applied.iter().filter(|(other, _)| *other != file);
+        others.any(|(other, ids)| ids.iter().any(|one| one.is_same(id)) && !holds(other, id))
+    };
+    manifests.iter().filter_map(move |(file, manifest)| {
+        let documents = manifest.documents.as_ref().ok()?;
+        documents.iter().any(|document| given_up(file, &document.id)).then_some(file.as_str())
+    })
+}
+
 /// Whether some file holds it, or did before it broke.
 fn is_kept(manifests: &BTreeMap<String, Manifest>, applied: &Applied, id: &Id) -> bool {
     manifests.iter().any(|(file, manifest)| match &manifest.documents {
@@ -137,8 +175,10 @@ mod tests {
     }
 
     fn file(objects: &[(&str, &str)]) -> Manifest {
-        let document =
-            |(kind, name): &(&str, &str)| Document { id: id(kind, name), object: serde_json::Value::Null };
+        let document = |(kind, name): &(&str, &str)| Document {
+            id: id(kind, name),
+            body: Body::Object(serde_json::Value::Null),
+        };
         Manifest { hash: String::new(), documents: Ok(objects.iter().map(document).collect()) }
     }
 
@@ -184,8 +224,14 @@ mod tests {
         ]);
         let made = plan(&all, &before, |_, _| true);
         assert_eq!(names(&made.prune), ["x"]);
+        assert_eq!(
+            left_with(&all, &before).collect::<Vec<_>>(),
+            ["b.yaml"],
+            "a's was the last to be applied"
+        );
         let after = forget(&made.remember, &all, &made.prune);
         assert_eq!(after, Applied::from([("b.yaml".to_owned(), vec![id("ConfigMap", "y")])]));
+        assert_eq!(left_with(&all, &after).count(), 0);
     }
 
     #[test]
@@ -199,6 +245,30 @@ mod tests {
         assert!(made.prune.is_empty());
         assert_eq!(made.apply.len(), 1);
         assert_eq!(forget(&made.remember, &all, &[])["a.yaml"], before["a.yaml"]);
+    }
+
+    #[test]
+    fn the_next_version_of_a_chart_takes_its_release_over() {
+        let of = |name: &str, settings: Option<&str>| {
+            chart(Path::new(name), settings, "hash")
+                .map(|documents| Manifest { hash: "hash".into(), documents: Ok(documents) })
+        };
+        let settings = "namespace: apps\nvalues: {a: 1}";
+        let all =
+            BTreeMap::from([("web-1.0.0.tgz".to_owned(), of("/m/web-1.0.0.tgz", Some(settings)).unwrap())]);
+        let made = plan(&all, &Applied::new(), |_, _| true);
+        assert_eq!(made.apply[0].document.id.to_string(), "Release apps/web");
+        let next =
+            BTreeMap::from([("web-1.1.0.tgz".to_owned(), of("/m/web-1.1.0.tgz", Some(settings)).unwrap())]);
+        assert!(plan(&next, &made.remember, |_, _| true).prune.is_empty(), "it is upgraded");
+        // In another namespace it is another release.
+        let moved = BTreeMap::from([("web-1.1.0.tgz".to_owned(), of("/m/web-1.1.0.tgz", None).unwrap())]);
+        let made = plan(&moved, &made.remember, |_, _| true);
+        assert_eq!((made.prune.len(), made.prune[0].namespace.as_str()), (1, "apps"));
+        assert!(
+            of("/m/web-1.0.0.tgz", Some("x: 1")).unwrap_err().starts_with("its settings: unknown field `x`")
+        );
+        assert!(of("/m/W_b-1.0.0.tgz", None).is_err());
     }
 
     #[test]

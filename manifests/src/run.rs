@@ -1,5 +1,6 @@
 //! Waits for changes of the directory, and has them carried out.
 
+use crate::charts::Helm;
 use crate::cluster::{Cluster, Outcome};
 use crate::documents::Id;
 use crate::files::{self, Found};
@@ -32,6 +33,10 @@ pub struct Config {
     pub directory: PathBuf,
     /// Where it is remembered what was applied.
     pub memory: PathBuf,
+    /// The cluster as an administrator's kubeconfig, for helm.
+    pub kubeconfig: PathBuf,
+    /// Where helm keeps what it fetched.
+    pub helm_home: PathBuf,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -56,8 +61,13 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.directory);
         made.map_err(|source| Error::Directory { path: config.directory.clone(), source })?;
     }
+    let helm = Helm {
+        program: "helm".into(),
+        kubeconfig: config.kubeconfig.clone(),
+        home: config.helm_home.clone(),
+    };
     let mut work = Work {
-        cluster: Cluster::new(context.client.clone()),
+        cluster: Cluster::new(context.client.clone(), helm),
         teller: Teller::new(context.client.clone()),
         config,
         memory,
@@ -112,6 +122,9 @@ impl Work {
     /// After which pause to look again.
     async fn round(&mut self, found: &Found) -> Result<Duration, Error> {
         let manifests = plan::manifests(found);
+        for file in plan::left_with(&manifests, self.memory.applied()) {
+            self.done.remove(file);
+        }
         let changed = |file: &str, manifest: &Manifest| self.done.get(file) != Some(&manifest.hash);
         let mut plan = plan::plan(&manifests, self.memory.applied(), changed);
         self.memory.replace(std::mem::take(&mut plan.remember))?;

@@ -408,6 +408,8 @@ fn manifests(supervisor: &mut Supervisor, base: Base, config: &Config) {
     let settings = coracle_manifests::Config {
         directory: config.data_dir.join("manifests"),
         memory: config.data_dir.join("manifests-applied.json"),
+        kubeconfig: config.kubeconfig.clone(),
+        helm_home: config.data_dir.join("helm"),
     };
     supervisor.spawn("manifests", move |stop| {
         let context = base.context(base.clients.privileged("system:coracle:manifests"), stop);

@@ -1,6 +1,6 @@
 //! The manifests directory, as its owner uses it: files come, change, break and go, also while the server is killed.
 
-use coracle_tests::{Cluster, wait_for};
+use coracle_tests::{Cluster, clients, wait_for};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -112,10 +112,8 @@ fn what_others_need_is_waited_for() {
         "apiVersion: v1\nkind: Service\nmetadata: {name: bad}\nspec: {ports: [{port: 1}]}\n",
     );
     cluster.until(&state("3.yaml"), "Applied:");
-    files.write("chart-1.0.tgz", "");
-    cluster.until_that(&state("chart-1.0.tgz"), |said| {
-        said.starts_with("Refused: chart archives are not rendered here")
-    });
+    files.write("lonely.helm.yaml", "namespace: apps\n");
+    cluster.until(&state("lonely.helm.yaml"), "Refused: there is no chart archive of this name beside it");
     // With its kind an object goes, and both are forgotten.
     files.remove("2-rest.yaml");
     files.remove("1-boat.yaml");
@@ -126,6 +124,83 @@ fn what_others_need_is_waited_for() {
         Ok(text) if !text.contains("harbour") && !text.contains("boats") => Ok(()),
         other => Err(format!("{other:?}")),
     });
+}
+
+/// The archive of a chart whose ConfigMap says its version and a value, after a hook.
+fn chart(name: &str, version: &str) -> Vec<u8> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let write = |file: &str, text: &str| {
+        let path = dir.path().join(name).join(file);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    };
+    write("Chart.yaml", &format!("apiVersion: v2\nname: {name}\nversion: {version}\n"));
+    write("values.yaml", "colour: red\n");
+    write(
+        "templates/map.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}-is}\ndata: {said: {{ printf \"%s %s\" .Chart.Version .Values.colour | quote }}}\n",
+    );
+    write(
+        "templates/hook.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}-before, annotations: {helm.sh/hook: pre-install}}\ndata: {at: {{ .Release.Revision | quote }}}\n",
+    );
+    let tar = std::process::Command::new("tar").args(["-czf", "-", "-C"]).arg(dir.path()).arg(name).output();
+    let tar = tar.expect("tar runs");
+    assert!(tar.status.success(), "{}", String::from_utf8_lossy(&tar.stderr));
+    tar.stdout
+}
+
+#[test]
+fn charts_become_releases_that_follow_their_archives() {
+    let tools = tempfile::tempdir().expect("a directory");
+    let mut cluster = Cluster::start_in(&[], &[("PATH", &tools.path().display().to_string())]);
+    cluster.provide("helm", &clients::helm());
+    let files = Manifests::of(&cluster);
+    files.write("web.helm.yaml", "namespace: apps\nvalues: {colour: blue}\n");
+    fs::write(files.0.join("web-0.1.0.tgz"), chart("web", "0.1.0")).expect("the archive");
+    cluster.until_that(&state("web-0.1.0.tgz"), |said| {
+        said.contains("Waiting: Release apps/web: ") && said.contains("not on the server's PATH")
+    });
+    // The program comes, and nobody has to say so.
+    std::os::unix::fs::symlink(clients::helm(), tools.path().join("helm")).expect("a link");
+    cluster.until(&state("web-0.1.0.tgz"), "Applied:");
+    let said = "kubectl get configmap web-is -n apps -o jsonpath={.data.said}";
+    cluster.says(said, "0.1.0 blue");
+    cluster.says("kubectl get configmap web-before -n apps -o jsonpath={.data.at}", "1");
+    let releases = "helm list -n apps -o json | jq -r '.[] | .name + \" \" + .revision + \" \" + .status'";
+    cluster.says(releases, "web 1 deployed");
+    // A start installs nothing again.
+    cluster.kill_and_restart();
+    files.write("later.yaml", &map("later", "l"));
+    cluster.until(&state("later.yaml"), "Applied:");
+    cluster.says(releases, "web 1 deployed");
+    // Settings and the next version's archive are upgrades; the older archive goes a moment later.
+    files.write("web.helm.yaml", "namespace: apps\nvalues: {colour: green}\n");
+    cluster.until(said, "0.1.0 green");
+    fs::write(files.0.join("web-0.2.0.tgz"), chart("web", "0.2.0")).expect("the archive");
+    cluster.until(said, "0.2.0 green");
+    files.remove("web-0.1.0.tgz");
+    cluster.until(&state("web-0.1.0.tgz"), "");
+    cluster.says(releases, "web 3 deployed");
+    // One that helm refuses, and one whose name somebody has taken.
+    files.write("bad-1.0.0.tgz", "no archive");
+    cluster.until_that(&state("bad-1.0.0.tgz"), |said| {
+        said.starts_with("Failed: Release bad: helm: exit status: 1: ")
+    });
+    fs::write(cluster.home().join("own.tgz"), chart("own", "1.0.0")).expect("the archive");
+    cluster.ok("helm install own own.tgz");
+    fs::copy(cluster.home().join("own.tgz"), files.0.join("own-1.0.0.tgz")).expect("the archive");
+    cluster.until(
+        &state("own-1.0.0.tgz"),
+        "Failed: Release own: somebody else has installed a release of this name",
+    );
+    // Gone with its archive.
+    files.remove("web-0.2.0.tgz");
+    files.remove("own-1.0.0.tgz");
+    cluster.until(releases, "");
+    cluster.says("kubectl get configmap web-is -n apps --ignore-not-found -o name", "");
+    cluster.says("helm list -o json | jq -r '.[].name'", "own");
+    cluster.until(&state("web.helm.yaml"), "Refused: there is no chart archive of this name beside it");
 }
 
 #[test]

@@ -1,0 +1,309 @@
+//! Chart archives: which release one is, and the program helm that installs, upgrades and uninstalls it.
+//!
+//! No crate that is kept up renders Go templates with sprig and helm's own functions as helm does, and hooks, revisions and
+//! `helm list` are what users of charts expect: so helm itself does it, where the machine has it.
+
+use crate::cluster::Outcome;
+use crate::documents::Id;
+use coracle_api::error::chain;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, Command};
+
+/// What a release's [`Id`] has for an API version and a kind; nothing that an API serves.
+pub const API_VERSION: &str = "helm.sh/v1";
+pub const KIND: &str = "Release";
+/// Helm's own limit for a release's name.
+const LONGEST_NAME: usize = 53;
+/// What helm gives each of a chart's hooks.
+const HOOK_TIMEOUT: &str = "5m0s";
+/// Longest that helm may be at work, with some hooks: by then it has gone wrong.
+const HELM_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// How often it is looked whether helm is still at work, so that waiting for it is no hang.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+/// Bytes of what helm says that are told: its last words say what was wrong.
+const TOLD: usize = 1024;
+/// Of a release: the archive and settings that it was made of.
+const HASH: &str = "coracle.local/manifest-hash";
+
+/// An archive and how it is wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    pub archive: PathBuf,
+    /// Of archive and settings.
+    pub hash: String,
+    pub values: Map<String, Value>,
+}
+
+/// `<release>.helm.yaml` beside an archive.
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// `default` unless said; made if it is not there.
+    pub namespace: Option<String>,
+    /// As in a file for helm's `--values`.
+    #[serde(default)]
+    pub values: Map<String, Value>,
+}
+
+impl Settings {
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let read = coracle_api::yaml::document(text.as_bytes()).map_err(|error| error.to_string())?;
+        if read.value.is_null() {
+            return Ok(Self::default());
+        }
+        serde_json::from_value(read.value).map_err(|error| error.to_string())
+    }
+}
+
+/// `web` of `web-1.2.3.tgz`, which is how helm names archives: the next version's is of the same release.
+///
+/// # Errors
+/// What remains is no name that helm takes.
+pub fn release(archive: &str) -> Result<String, String> {
+    let lower = archive.to_ascii_lowercase();
+    let stem = lower.strip_suffix(".tgz").or_else(|| lower.strip_suffix(".tar.gz")).unwrap_or(&lower);
+    let versioned = stem.match_indices('-').find(|(at, _)| is_version(&stem[at + 1..]));
+    let name = versioned.map_or(stem, |(at, _)| &stem[..at]);
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let ends_plainly = !name.starts_with(['-', '.']) && !name.ends_with(['-', '.']);
+    if !name.is_empty() && name.len() <= LONGEST_NAME && ends_plainly && name.chars().all(plain) {
+        return Ok(name.to_owned());
+    }
+    Err(format!(
+        "{name:?} is no name of a release: at most {LONGEST_NAME} lower-case letters, digits, - and ."
+    ))
+}
+
+/// Three numbers, or more behind them.
+fn is_version(text: &str) -> bool {
+    let number = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit());
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let core = text.split(['-', '+']).next().unwrap_or_default();
+    core.split('.').count() == 3 && core.split('.').all(number)
+}
+
+/// # Errors
+/// As [`release`].
+pub fn id(archive: &str, settings: &Settings) -> Result<Id, String> {
+    Ok(Id {
+        api_version: API_VERSION.to_owned(),
+        kind: KIND.to_owned(),
+        namespace: settings.namespace.clone().unwrap_or_default(),
+        name: release(archive)?,
+    })
+}
+
+/// How helm is called.
+#[derive(Clone, Debug)]
+pub struct Helm {
+    /// A name to be looked for on the PATH, or a path.
+    pub program: PathBuf,
+    /// The cluster, and who helm is there.
+    pub kubeconfig: PathBuf,
+    /// Where helm may keep what it wants to find again.
+    pub home: PathBuf,
+}
+
+/// The newest revision of a release.
+#[derive(Debug, PartialEq, Eq)]
+struct Revision {
+    number: u32,
+    status: String,
+    /// Empty where it is not ours.
+    hash: String,
+}
+
+impl Revision {
+    fn of(labels: &BTreeMap<String, String>) -> Option<Self> {
+        let label = |name: &str| labels.get(name).cloned();
+        let number = label("version")?.parse().ok()?;
+        Some(Self { number, status: label("status")?, hash: label(HASH).unwrap_or_default() })
+    }
+}
+
+/// What helm keeps of a release.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Kept {
+    newest: Option<Revision>,
+    /// Whether any revision has ever been whole: only such a release can be upgraded or rolled back.
+    was_deployed: bool,
+}
+
+/// Makes a release what its archive says. One that is that already is left alone, also after a restart.
+pub async fn apply(helm: &Helm, client: &Client, id: &Id, chart: &Chart) -> Outcome {
+    let namespace = if id.namespace.is_empty() { "default" } else { &id.namespace };
+    let failed = |why: String| Outcome::Failed(format!("{id}: {why}"));
+    let kept = match kept(client, namespace, &id.name).await {
+        Ok(kept) => kept,
+        Err(why) => return failed(why),
+    };
+    let label = chart.hash.get(..32).unwrap_or(&chart.hash);
+    match &kept.newest {
+        Some(newest) if newest.hash.is_empty() => {
+            return failed("somebody else has installed a release of this name".to_owned());
+        }
+        Some(newest) if newest.status == "deployed" && newest.hash == label => return Outcome::Applied,
+        _ => {}
+    }
+    if let Err(error) = mend(helm, namespace, &id.name, &kept).await {
+        return failed(error.to_string());
+    }
+    let archive = chart.archive.display().to_string();
+    let labels = format!("{HASH}={label}");
+    let mut arguments = vec!["upgrade", "--install", &id.name, &archive, "--namespace", namespace];
+    arguments.extend(["--create-namespace", "--values", "-", "--labels", &labels, "--timeout", HOOK_TIMEOUT]);
+    match call(helm, &arguments, &Value::Object(chart.values.clone()).to_string()).await {
+        Ok(()) => Outcome::Applied,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Outcome::Waiting(format!(
+            "{id}: chart archives are installed by the program helm, which is not on the server's PATH"
+        )),
+        Err(error) => failed(error.to_string()),
+    }
+}
+
+/// Uninstalls a release, if it is ours. Hooks of the chart's end are heard.
+///
+/// # Errors
+/// Why it is still there.
+pub async fn remove(helm: &Helm, client: &Client, id: &Id) -> Result<(), String> {
+    let namespace = if id.namespace.is_empty() { "default" } else { &id.namespace };
+    if kept(client, namespace, &id.name).await?.newest.is_none_or(|newest| newest.hash.is_empty()) {
+        return Ok(());
+    }
+    let arguments = ["uninstall", &id.name, "--namespace", namespace, "--timeout", HOOK_TIMEOUT];
+    call(helm, &arguments, "").await.map_err(|error| error.to_string())
+}
+
+/// Takes back what helm had begun when it was killed, and a first installation that failed: it refuses every other one
+/// until somebody does.
+async fn mend(helm: &Helm, namespace: &str, name: &str, kept: &Kept) -> io::Result<()> {
+    let Some(newest) = &kept.newest else { return Ok(()) };
+    let verb = match newest.status.as_str() {
+        "pending-install" | "pending-upgrade" | "pending-rollback" if kept.was_deployed => "rollback",
+        "pending-install" | "pending-upgrade" | "pending-rollback" => "uninstall",
+        "failed" if !kept.was_deployed => "uninstall",
+        _ => return Ok(()),
+    };
+    tracing::info!(release = name, namespace, status = %newest.status, verb, "what helm did not finish is taken back");
+    call(helm, &[verb, name, "--namespace", namespace, "--no-hooks"], "").await
+}
+
+/// From where helm keeps releases: a Secret each revision.
+async fn kept(client: &Client, namespace: &str, name: &str) -> Result<Kept, String> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let of_it = ListParams::default().labels(&format!("owner=helm,name={name}"));
+    let found = secrets.list_metadata(&of_it).await.map_err(|error| chain(&error))?;
+    Ok(judged(found.items.iter().filter_map(|secret| Revision::of(secret.labels()))))
+}
+
+fn judged(revisions: impl Iterator<Item = Revision>) -> Kept {
+    let mut kept = Kept::default();
+    for revision in revisions {
+        kept.was_deployed |= revision.status == "deployed" || revision.status == "superseded";
+        if kept.newest.as_ref().is_none_or(|newest| newest.number < revision.number) {
+            kept.newest = Some(revision);
+        }
+    }
+    kept
+}
+
+/// Runs helm to its end, or to the end of its time.
+async fn call(helm: &Helm, arguments: &[&str], input: &str) -> io::Result<()> {
+    let mut child = Command::new(&helm.program)
+        .args(arguments)
+        .env("KUBECONFIG", &helm.kubeconfig)
+        .env("HELM_DRIVER", "secret")
+        .env("HELM_CACHE_HOME", helm.home.join("cache"))
+        .env("HELM_CONFIG_HOME", helm.home.join("config"))
+        .env("HELM_DATA_HOME", helm.home.join("data"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // It may end without reading; its status says why.
+        let _ = stdin.write_all(input.as_bytes()).await;
+    }
+    let output = tokio::time::timeout(HELM_TIMEOUT, ended(child)).await;
+    let output =
+        output.unwrap_or_else(|_| Err(io::Error::other("helm was at work for a quarter of an hour")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let from = text.char_indices().rev().nth(TOLD).map_or(0, |(at, _)| at);
+    Err(io::Error::other(format!("helm: {}: {}", output.status, &text[from..])))
+}
+
+async fn ended(child: Child) -> io::Result<Output> {
+    let mut output = Box::pin(child.wait_with_output());
+    loop {
+        if let Ok(output) = tokio::time::timeout(LOOK_INTERVAL, &mut output).await {
+            return output;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_version_of_an_archive_is_of_one_release() {
+        for (archive, name) in [
+            ("web-1.2.3.tgz", "web"),
+            ("kube-prometheus-stack-58.0.0.tgz", "kube-prometheus-stack"),
+            ("cert-manager-v1.16.0-beta.1.tgz", "cert-manager"),
+            ("a-2-b-0.1.0+build.5.tar.gz", "a-2-b"),
+            ("plain.tgz", "plain"),
+        ] {
+            assert_eq!(release(archive), Ok(name.to_owned()), "{archive}");
+        }
+        for archive in
+            ["-1.0.0.tgz", "a_b-1.0.0.tgz", ".tgz", "ä-1.0.0.tgz", &format!("{}.tgz", "x".repeat(54))]
+        {
+            assert!(release(archive).is_err(), "{archive}");
+        }
+    }
+
+    #[test]
+    fn the_newest_revision_counts_and_any_whole_one_can_be_gone_back_to() {
+        let revision =
+            |number: u32, status: &str| Revision { number, status: status.into(), hash: "h".into() };
+        let kept = judged(
+            [revision(2, "superseded"), revision(10, "pending-upgrade"), revision(9, "failed")].into_iter(),
+        );
+        assert_eq!((kept.newest, kept.was_deployed), (Some(revision(10, "pending-upgrade")), true));
+        assert!(!judged([revision(1, "failed")].into_iter()).was_deployed);
+        let labels = |text: &[(&str, &str)]| {
+            text.iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect::<BTreeMap<_, _>>()
+        };
+        let foreign = Revision::of(&labels(&[("version", "3"), ("status", "deployed")])).unwrap();
+        assert_eq!((foreign.number, foreign.hash.as_str()), (3, ""));
+        assert_eq!(Revision::of(&labels(&[("version", "x"), ("status", "deployed")])), None);
+    }
+
+    #[test]
+    fn settings_have_two_fields() {
+        let read = Settings::read("namespace: apps\nvalues: {replicas: 2}\n").unwrap();
+        assert_eq!((read.namespace.as_deref(), read.values["replicas"].as_i64()), (Some("apps"), Some(2)));
+        assert_eq!(Settings::read("# nothing\n"), Ok(Settings::default()));
+        assert!(Settings::read("replicas: 2\n").unwrap_err().contains("unknown field `replicas`"));
+        assert!(Settings::read("[").is_err());
+    }
+}
