@@ -157,7 +157,7 @@ pub fn decode_untyped(
     if stated("kind") != kind {
         let error = FieldError::invalid("kind", &stated("kind").into(), &format!("must be {kind}"));
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        return Err(ApiError::invalid(group, kind, name, &[error]));
+        return Err(ApiError::invalid(group, stated("kind"), name, &[error]));
     }
     Ok((object, problems))
 }

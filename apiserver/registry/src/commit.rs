@@ -88,14 +88,14 @@ impl Scope<'_> {
         old: Old<'_>,
         dry_run: bool,
     ) -> Result<Attempt<Written>, ApiError> {
-        let raw = self.bytes_of(&object).await?;
+        let (raw, shown) = self.bytes_of(&object).await?;
         // A write that changes nothing is written all the same where it is stored by a key that is to go.
         if let Some((cached, _)) = old
             && raw == cached.raw.bytes()
             && transaction_ops.ops.is_empty()
             && (dry_run || !self.registry.store.is_stale(&cached.key).await)
         {
-            return Ok(Attempt::Done(self.written(object, raw, cached.revision)));
+            return Ok(Attempt::Done(self.written(shown.unwrap_or(object), raw, cached.revision)));
         }
         let mut object = object;
         if dry_run {
@@ -109,28 +109,26 @@ impl Scope<'_> {
         Ok(match self.attempt(&key, self.commit(guard, put, transaction_ops, durability).await)? {
             Attempt::Done(revision) => {
                 self.settle_cached(name, revision);
-                Attempt::Done(self.written(object, raw, revision))
+                Attempt::Done(self.written(shown.unwrap_or(object), raw, revision))
             }
             Attempt::Raced => Attempt::Raced,
             Attempt::Lost => Attempt::Lost,
         })
     }
 
-    /// The object as the store keeps it.
+    /// The object as the store keeps it, and as it is read back where that is something else.
     ///
     /// # Errors
     /// A conversion webhook's.
-    async fn bytes_of(&self, object: &Object) -> Result<Bytes, ApiError> {
+    async fn bytes_of(&self, object: &Object) -> Result<(Bytes, Option<Object>), ApiError> {
         let api_version = self.resource.storage_api_version();
         let kind = &self.resource.storage.kind;
-        let raw = match self.strategy.custom().filter(|_| self.resource.needs_conversion()) {
-            None => to_storage_bytes(object, &api_version, kind),
-            Some(custom) => {
-                let stored = custom.to_storage(object.clone()).await?;
-                to_storage_bytes(&stored, &api_version, kind)
-            }
+        let Some(custom) = self.strategy.custom().filter(|_| self.resource.needs_conversion()) else {
+            return Ok((to_storage_bytes(object, &api_version, kind).into(), None));
         };
-        Ok(raw.into())
+        let stored = custom.to_storage(object.clone()).await?;
+        let shown = custom.read_back(&stored).await?;
+        Ok((to_storage_bytes(&stored, &api_version, kind).into(), shown))
     }
 
     fn written(&self, object: Object, raw: Bytes, revision: Revision) -> Written {

@@ -85,7 +85,7 @@ impl Scope<'_> {
             self.validate_admission(Operation::Delete, None, Some(&old), RequestOptions::Delete(options))
                 .await?;
             let grace = self.strategy.graceful_deletion(&old, options.grace_seconds);
-            let propagation = options.propagation.or_else(|| self.default_propagation(&old));
+            let propagation = self.propagation(&old, options);
             let options = &DeleteOptions { propagation, ..options.clone() };
             let mut begun = (*old).clone();
             if !is_deleting(&old) {
@@ -152,13 +152,18 @@ impl Scope<'_> {
         ApiError::conflict(&self.resource.group, &self.resource.kind, name, why)
     }
 
-    /// What becomes of the objects that this one owns, where the client does not say: the finalizers that are there
-    /// decide, and after them the resource. Jobs and ReplicationControllers leave theirs behind, as they did before
-    /// there was a garbage collector.
-    fn default_propagation(&self, old: &Object) -> Option<Propagation> {
-        let decided = finalizers(old).iter().any(|f| matches!(*f, ORPHAN | FOREGROUND));
-        let orphans = matches!(&*self.resource.storage.key, "jobs.batch" | "replicationcontrollers.");
-        (orphans && !decided).then_some(Propagation::Orphan)
+    /// What becomes of the objects that this one owns. Where the client does not say, the finalizers that are there
+    /// decide, and after them the resource: Jobs and ReplicationControllers leave theirs behind, as they did before
+    /// there was a garbage collector. Events own nothing, and wait for nobody whatever the client says.
+    fn propagation(&self, old: &Object, options: &DeleteOptions) -> Option<Propagation> {
+        let decided = || finalizers(old).iter().any(|f| matches!(*f, ORPHAN | FOREGROUND));
+        match &*self.resource.storage.key {
+            "events." => Some(Propagation::Background),
+            "jobs.batch" | "replicationcontrollers." if !decided() => {
+                options.propagation.or(Some(Propagation::Orphan))
+            }
+            _ => options.propagation,
+        }
     }
 }
 

@@ -236,6 +236,7 @@ impl Scope<'_> {
         }
         coracle_strategy::forgive_addresses(&mut errors, old);
         coracle_strategy::forgive_contexts(&mut errors, new, old);
+        coracle_strategy::forgive_resizes(&mut errors, old);
         errors
     }
 

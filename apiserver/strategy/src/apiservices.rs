@@ -94,6 +94,10 @@ impl UpdateStrategy for ApiServices {
 }
 
 impl StatusStrategy for ApiServices {
+    fn status_keeps_metadata(&self) -> bool {
+        true
+    }
+
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let path = Path::root("status").field("conditions");
         for (i, condition) in list_at(new, "status.conditions").iter().enumerate() {

@@ -60,8 +60,8 @@ pub use coracle_api::managed::Set as FieldSet;
 pub use facts::{Facts, FieldLabels, Refusal};
 pub use nodes::STORE_READ_ONLY;
 pub use plain::Plain;
-pub use pods::validate::security::forgive_contexts;
 pub use pods::validate::update::changes;
+pub use pods::validate::{containers::forgive_resizes, security::forgive_contexts};
 pub use registry::for_resource;
 pub use rules::forgive_addresses;
 pub use scales::Scales;
@@ -145,5 +145,16 @@ pub fn copy_field(new: &mut Object, old: &Object, field: &str) {
         None => {
             fields.remove(field);
         }
+    }
+}
+
+/// Puts back the metadata that a write of a status does not change (upstream's `ResetObjectMetaForStatus`): who owns which
+/// field is kept of the new object.
+pub(crate) fn keep_metadata(new: &mut Object, old: &Object) {
+    let Some(metadata) = new.get_mut("metadata") else { return };
+    let fields =
+        ["labels", "annotations", "finalizers", "ownerReferences", "generation", "deletionTimestamp"];
+    for field in fields {
+        copy_field(metadata, &old["metadata"], field);
     }
 }

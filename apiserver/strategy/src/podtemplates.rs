@@ -113,6 +113,10 @@ impl UpdateStrategy for RuntimeClasses {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+
+    fn create_on_update(&self) -> bool {
+        true
+    }
 }
 
 impl TableConvertor for RuntimeClasses {

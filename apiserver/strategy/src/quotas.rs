@@ -135,6 +135,10 @@ impl UpdateStrategy for LimitRanges {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+
+    fn create_on_update(&self) -> bool {
+        true
+    }
 }
 
 crate::usual!(LimitRanges: StatusStrategy, DeleteStrategy, TransactionStrategy, TableConvertor, SelectableFields, ResetFieldsStrategy);

@@ -58,6 +58,10 @@ impl UpdateStrategy for Roles {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+
+    fn create_on_update(&self) -> bool {
+        true
+    }
 }
 
 crate::usual!(Roles: StatusStrategy, DeleteStrategy, TransactionStrategy, TableConvertor, SelectableFields, ResetFieldsStrategy);
@@ -156,6 +160,10 @@ impl UpdateStrategy for RoleBindings {
 
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
+    }
+
+    fn create_on_update(&self) -> bool {
+        true
     }
 }
 

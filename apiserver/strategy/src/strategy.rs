@@ -5,7 +5,7 @@
 
 use super::{
     Column, DEFAULT_COLUMNS, Env, Facts, FieldLabels, FieldSet, TransactionOps, Write, copy_field,
-    reset_fields,
+    keep_metadata, reset_fields,
 };
 use coracle_api::meta::NameRule;
 use coracle_api::{ApiError, FieldError, Object, Resource};
@@ -127,7 +127,7 @@ pub trait UpdateStrategy: CreateStrategy {
         new.get("spec") != old.get("spec")
     }
 
-    /// Whether a PUT to a name that does not exist creates it (Leases, Endpoints, Events, ...).
+    /// Whether a PUT to a name that does not exist creates it (upstream's `AllowCreateOnUpdate`).
     fn create_on_update(&self) -> bool {
         false
     }
@@ -135,9 +135,18 @@ pub trait UpdateStrategy: CreateStrategy {
 
 /// What an update of `status`, or of `approval`, may change.
 pub trait StatusStrategy {
+    /// Whether a write of the status leaves labels, annotations, finalizers and owners alone as it does the spec.
+    /// Upstream's resources differ.
+    fn status_keeps_metadata(&self) -> bool {
+        false
+    }
+
     /// Puts back everything but the status, and the metadata that status updates may change.
     fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
         copy_field(new, old, "spec");
+        if self.status_keeps_metadata() {
+            keep_metadata(new, old);
+        }
     }
 
     fn validate_status_update(
@@ -244,10 +253,13 @@ pub trait SelectableFields: Send + Sync + 'static {
 }
 
 /// Of which fields a write makes nobody the owner (upstream's `ResetFieldsStrategy`).
-pub trait ResetFieldsStrategy {
+pub trait ResetFieldsStrategy: StatusStrategy {
     /// What a write of `resource` by this way does not change (upstream's `GetResetFields`): nobody comes to own it.
     /// `subresource` is empty for the object itself.
     fn reset_fields(&self, resource: &Resource, subresource: &str) -> &'static FieldSet<'static> {
-        reset_fields::usual(resource, subresource)
+        match subresource {
+            "status" if self.status_keeps_metadata() => reset_fields::metadata_and_spec(),
+            _ => reset_fields::usual(resource, subresource),
+        }
     }
 }

@@ -103,7 +103,7 @@ async fn identity_is_not_guessed() {
     other["kind"] = "Gadget".into();
     assert_eq!(
         message(&api.post(WIDGETS, &other).await, 422),
-        "Widget.example.com \"a\" is invalid: kind: Invalid value: \"Gadget\": must be Widget"
+        "Gadget.example.com \"a\" is invalid: kind: Invalid value: \"Gadget\": must be Widget"
     );
     other = widget("a", &json!({}));
     other["apiVersion"] = "example.com/v2".into();

@@ -43,7 +43,11 @@ async fn every_version_shows_the_same_objects() {
     let mut body = widget("b", &json!({ "both": "b" }));
     body["apiVersion"] = "example.com/v2".into();
     let second = api.post(V2, &body).await.expect(201);
-    assert_eq!((&second["apiVersion"], &second["spec"]["new"]), (&json!("example.com/v2"), &json!("n")));
+    assert_eq!(
+        (&second["apiVersion"], &second["spec"]),
+        (&json!("example.com/v2"), &json!({ "both": "b" })),
+        "what is stored is what is answered"
+    );
     assert_eq!(
         (&kept(&api, "b")["apiVersion"], &kept(&api, "b")["spec"]),
         (&json!("example.com/v1"), &json!({ "both": "b" }))
@@ -52,11 +56,34 @@ async fn every_version_shows_the_same_objects() {
     assert_eq!(event["object"]["apiVersion"], "example.com/v2");
     let patched =
         api.patch(&format!("{V2}/a"), "merge-patch", &json!({ "spec": { "both": "c" } })).await.expect(200);
-    assert_eq!(patched["spec"], json!({ "both": "c", "new": "n" }));
+    assert_eq!(patched["spec"], json!({ "both": "c" }));
     assert_eq!(api.get(&format!("{WIDGETS}/a")).await.expect(200)["spec"], json!({ "both": "c" }));
     api.delete(&format!("{V2}/a")).await.expect(200);
     assert_eq!(events.brief().await, "MODIFIED a");
     assert_eq!(events.next().await.unwrap()["object"]["apiVersion"], "example.com/v2");
+}
+
+/// An answer to a write has the defaults of both versions, as a read has those of the stored one.
+#[tokio::test]
+async fn a_write_is_answered_with_the_defaults_of_the_stored_version() {
+    let api = Fixture::new().await;
+    let spec = |defaulted: &str| {
+        let mut fields = json!({ "one": { "type": "string" }, "two": { "type": "string" } });
+        fields[defaulted]["default"] = defaulted.into();
+        json!({ "type": "object", "properties": fields })
+    };
+    let versions = [version("v1", false, &spec("one")), version("v2", true, &spec("two"))];
+    establish(&api, &of_versions(&json!(versions))).await;
+    let made = api.post(WIDGETS, &widget("a", &json!({}))).await.expect(201);
+    assert_eq!(
+        (&made["apiVersion"], &made["spec"]),
+        (&json!("example.com/v1"), &json!({ "one": "one", "two": "two" }))
+    );
+    assert_eq!(kept(&api, "a")["spec"], json!({ "one": "one" }));
+    assert_eq!(api.get(&format!("{WIDGETS}/a")).await.expect(200), made);
+    let labels = json!({ "metadata": { "labels": { "a": "b" } } });
+    let patched = api.patch(&format!("{WIDGETS}/a"), "merge-patch", &labels).await.expect(200);
+    assert_eq!(patched["spec"]["two"], "two");
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ fn certificates_accounts_and_reviews() {
     suite.check("approval of certificate requests", certificate_requests);
     suite.check_in("accounts", account_life_cycle);
     suite.check_in("tokens", tokens);
+    suite.check_in("tokens-refused", refused_tokens);
     suite.check_in("mounts", mounts);
     suite.check("discovery of the issuer", issuer_discovery);
     suite.check_in("reviews", reviews);
@@ -111,6 +112,43 @@ fn tokens(rest: &Rest, ns: &str) {
     let short = json!({"spec": {"expirationSeconds": 5}});
     let message = rest.call("POST", &path, &[], &short.to_string()).refused(422, "Invalid");
     assert!(message.contains("may not specify a duration less than 10 minutes"), "{message}");
+}
+
+/// What a token cannot be for, and bound to.
+fn refused_tokens(rest: &Rest, ns: &str) {
+    let accounts = format!("/api/v1/namespaces/{ns}/serviceaccounts");
+    rest.create(&accounts, &json!({"metadata": {"name": "other"}}));
+    let pod = json!({"metadata": {"name": "p"},
+        "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "nginx"}]}});
+    rest.create(&format!("/api/v1/namespaces/{ns}/pods"), &pod);
+    let refused = |account: &str, request: &Value, code: u16, reason: &str| {
+        let path = format!("{accounts}/{account}/token");
+        rest.call("POST", &path, &[], &request.to_string()).refused(code, reason)
+    };
+    let named = json!({"metadata": {"name": "other"}, "spec": {}});
+    assert_eq!(
+        refused("default", &named, 422, "Invalid"),
+        "TokenRequest.authentication.k8s.io \"default\" is invalid: metadata.name: Invalid value: \"other\": must match \
+         the service account name if specified"
+    );
+    let bound = |version: &str, kind: &str, uid: &str| json!({"spec": {"boundObjectRef": {"apiVersion": version, "kind": kind, "name": "p", "uid": uid}}});
+    assert_eq!(
+        refused("other", &bound("v1", "Pod", "wrong"), 400, "BadRequest"),
+        "cannot bind token for serviceaccount \"other\" to pod running with different serviceaccount name."
+    );
+    assert_eq!(
+        refused("default", &bound("v1", "Pod", "wrong"), 409, "Conflict"),
+        "Operation cannot be fulfilled on Pod \"p\": the UID in the bound object reference (wrong) does not match the UID in \
+         record. The object might have been deleted and then recreated"
+    );
+    for (version, kind, told) in [
+        ("v1", "ConfigMap", "/v1, Kind=ConfigMap"),
+        ("apps/v1", "Pod", "apps/v1, Kind=Pod"),
+        ("", "", "/, Kind="),
+    ] {
+        let message = refused("default", &bound(version, kind, ""), 400, "BadRequest");
+        assert_eq!(message, format!("cannot bind token to object of type {told}"));
+    }
 }
 
 /// What admission adds to a pod, and where it leaves it alone.

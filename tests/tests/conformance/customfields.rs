@@ -78,6 +78,7 @@ fn fields_of_custom_resources() {
     });
     suite.check("unknown fields", unknown);
     suite.check("unknown metadata", metadata);
+    suite.check("metadata by default", metadata_by_default);
     suite.check("apply", applied);
     suite.end();
 }
@@ -148,6 +149,43 @@ fn metadata(rest: &Rest) {
     let warned = rest.call("POST", &path, &YAML, &body);
     assert_eq!(warned.warnings().len(), 2, "{:?}", warned.warnings());
     assert_eq!(warned.ok()["spec"]["template"]["metadata"], json!({"name": "subobject"}));
+}
+
+/// Defaults of a schema put nothing into the metadata of an embedded object that no metadata have.
+fn metadata_by_default(rest: &Rest) {
+    let full =
+        json!({"apiVersion": "foos/v1", "kind": "Foo", "metadata": {"name": "Bar", "unknown": "unknown"}});
+    let identity = json!({"apiVersion": {"type": "string", "default": "foos/v1"}, "kind": {"type": "string", "default": "Foo"}});
+    let embedded = |metadata: Value, default: &Value| {
+        let mut made =
+            json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": identity});
+        made["properties"]["metadata"] = metadata;
+        if default.is_object() {
+            made["default"] = default.clone();
+        }
+        made
+    };
+    let text = |default: &str| json!({"type": "string", "default": default});
+    let fields = json!({"type": "object", "properties": {"name": text("Bar"), "unknown": text("unknown")}});
+    let whole = json!({"type": "object", "default": full["metadata"]});
+    let plain = json!({"type": "object"});
+    let around = json!({"type": "object", "default": {"inner": full},
+        "properties": {"inner": embedded(plain.clone(), &Value::Null)}});
+    let mut keeping = embedded(plain.clone(), &full);
+    keeping["x-kubernetes-preserve-unknown-fields"] = json!(true);
+    let schema = json!({"type": "object", "properties": {
+        "fields": embedded(fields, &Value::Null), "whole": embedded(whole, &Value::Null),
+        "object": embedded(plain, &full), "around": around, "keeping": keeping,
+    }});
+    let path = noxu("defaulted.example.com", schema, rest);
+    let object = json!({"apiVersion": "defaulted.example.com/v1beta1", "kind": "Noxu", "metadata": {"name": "a"},
+        "fields": {"metadata": {}}, "whole": {}});
+    let made = rest.create(&path, &object);
+    let expected = json!({"apiVersion": "foos/v1", "kind": "Foo", "metadata": {"name": "Bar"}});
+    for place in ["/fields", "/whole", "/object", "/around/inner", "/keeping"] {
+        assert_eq!(made.pointer(place), Some(&expected), "{place}: {made}");
+    }
+    assert_eq!(rest.get(&format!("{path}/a")), made);
 }
 
 /// Lists are merged by the keys that the schema names; ownership goes by them, and conflicts name them.

@@ -44,6 +44,12 @@ fn the_server_describes_itself() {
         let v2 = rest.get("/openapi/v2");
         assert_eq!(v2["swagger"], "2.0");
         assert!(v2["definitions"]["io.k8s.api.core.v1.Pod"].is_object());
+        // What scripts look for in it.
+        let text = v2.to_string();
+        for words in ["list of returned", "List of services", "Watch for changes to the described resources"]
+        {
+            assert!(text.contains(words), "{words}");
+        }
     });
     suite.end();
 }

@@ -4,6 +4,7 @@
 
 mod aggregator;
 mod auth;
+mod behaviours;
 mod collector;
 mod conversion;
 mod customfields;

@@ -8,7 +8,7 @@ use coracle_tests::rest::Rest;
 use serde_json::{Value, json};
 
 const MARK: &str = "conformance";
-const NAMESPACE: &str = "operations";
+pub const NAMESPACE: &str = "operations";
 
 impl Sample {
     fn group_version_path(&self) -> String {
@@ -27,7 +27,7 @@ impl Sample {
         }
     }
 
-    fn collection(&self) -> String {
+    pub fn collection(&self) -> String {
         let base = self.group_version_path();
         if self.namespaced {
             format!("{base}/namespaces/{NAMESPACE}/{}", self.plural)
@@ -37,7 +37,7 @@ impl Sample {
     }
 
     /// The nth object; `@` in the sample stands for its number.
-    fn object(&self, n: usize) -> Value {
+    pub fn object(&self, n: usize) -> Value {
         let text = self.json.replace('@', &n.to_string());
         let mut object: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", self.kind));
         object["apiVersion"] = json!(self.api_version());

@@ -35,11 +35,7 @@ pub fn token_request(
 ) -> Result<Object, ApiError> {
     let mut request = request;
     super::take_namespace(&mut request, namespace)?;
-    let sent = text(&request["metadata"], "name");
-    if !sent.is_empty() && sent != name {
-        let why = format!("the name of the object ({sent}) does not match the name on the URL ({name})");
-        return Err(ApiError::bad_request(why));
-    }
+    check_name(&request, name)?;
     let account = context.read.get("serviceaccounts.", namespace, name);
     let account = account.ok_or_else(|| ApiError::not_found("", "serviceaccounts", name))?;
     let (sent, own) = (text(&request["metadata"], "uid"), text(&account["metadata"], "uid"));
@@ -86,6 +82,17 @@ pub fn token_request(
     Ok(answer)
 }
 
+/// A request may name the account that the URL names.
+fn check_name(request: &Object, name: &str) -> Result<(), ApiError> {
+    let sent = text(&request["metadata"], "name");
+    if sent.is_empty() || sent == name {
+        return Ok(());
+    }
+    let why = "must match the service account name if specified";
+    let error = FieldError::invalid("metadata.name", &sent.into(), why);
+    Err(ApiError::invalid("authentication.k8s.io", "TokenRequest", name, &[error]))
+}
+
 fn whole_seconds(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
@@ -113,35 +120,37 @@ fn bound_to(
     if !reference.is_object() {
         return Ok((Bound::default(), None));
     }
-    let (kind, name) = (text(reference, "kind"), text(reference, "name"));
-    let resource = match (text(reference, "apiVersion"), kind) {
-        ("v1", "Pod") => "pods",
-        ("v1", "Secret") => "secrets",
-        ("v1", "Node") => "nodes",
-        (version, kind) => {
-            return Err(ApiError::bad_request(format!("cannot bind token for type {version}, Kind={kind}")));
+    let (version, kind, name) =
+        (text(reference, "apiVersion"), text(reference, "kind"), text(reference, "name"));
+    let resource = match (version.contains('/'), kind) {
+        (false, "Pod") => "pods",
+        (false, "Secret") => "secrets",
+        (false, "Node") => "nodes",
+        _ => {
+            let (group, version) = version.split_once('/').unwrap_or(("", version));
+            let why = format!("cannot bind token to object of type {group}/{version}, Kind={kind}");
+            return Err(ApiError::bad_request(why));
         }
     };
     let scope = if resource == "nodes" { "" } else { namespace };
     let object = context.read.get(&format!("{resource}."), scope, name);
     let object = object.ok_or_else(|| ApiError::not_found("", resource, name))?;
+    if resource == "pods" && text(&object["spec"], "serviceAccountName") != account {
+        let why = format!(
+            "cannot bind token for serviceaccount {account:?} to pod running with different serviceaccount name."
+        );
+        return Err(ApiError::bad_request(why));
+    }
     let (wanted, uid) = (text(reference, "uid"), text(&object["metadata"], "uid"));
     if !wanted.is_empty() && wanted != uid {
         let why = format!(
             "the UID in the bound object reference ({wanted}) does not match the UID in record. \
              The object might have been deleted and then recreated"
         );
-        return Err(ApiError::conflict("", resource, name, &why));
+        return Err(ApiError::conflict("", kind, name, &why));
     }
     let own = Some(Reference { name: name.to_owned(), uid: uid.to_owned() });
     match resource {
-        "pods" if text(&object["spec"], "serviceAccountName") != account => {
-            let of = text(&object["spec"], "serviceAccountName");
-            let why = format!(
-                "cannot bind token for serviceaccount \"{account}\" to pod running with different serviceaccount name {of:?}"
-            );
-            Err(ApiError::bad_request(why))
-        }
         "pods" => {
             let node = node_of(&object, context.read);
             Ok((Bound { pod: own, node, ..Bound::default() }, Some(object)))

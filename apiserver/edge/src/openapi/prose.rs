@@ -3,6 +3,7 @@
 //! They are k8s-openapi's, gathered and deflated by the build script; the schema facts hold none. Inflated they take
 //! about 1.5 MB, so whoever loads them lets them go as soon as a document is made.
 
+use coracle_api::catalogue::catalogue;
 use std::io::Read;
 
 static DEFLATED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/prose"));
@@ -71,7 +72,10 @@ impl Prose {
             "metadata" => {
                 Some("What the list as a whole says of itself, such as its resource version.".into())
             }
-            "items" => Some(format!("The objects of kind {kind}.")),
+            "items" => Some(match catalogue().iter().find(|resource| *resource.kind == *kind) {
+                Some(resource) => format!("List of {}.", resource.plural),
+                None => format!("The objects of kind {kind}."),
+            }),
             _ => None,
         }
     }

@@ -154,10 +154,18 @@ pub const CONTINUE: Parameter = query(
     "Where the last part of a list that came with a `limit` ended, as its metadata say. All other parameters must be the \
      same. After some minutes it is void, which is answered with 410.",
 );
-pub const FIELD_SELECTOR: Parameter =
-    query("fieldSelector", "xIcQKXFG", TEXT, "Only objects with these fields, such as `metadata.name=a`.");
-pub const LABEL_SELECTOR: Parameter =
-    query("labelSelector", "5Zw57w4C", TEXT, "Only objects with these labels, such as `a=b,c in (d,e),!f`.");
+pub const FIELD_SELECTOR: Parameter = query(
+    "fieldSelector",
+    "xIcQKXFG",
+    TEXT,
+    "Fields that narrow the list of returned objects, such as `metadata.name=a`.",
+);
+pub const LABEL_SELECTOR: Parameter = query(
+    "labelSelector",
+    "5Zw57w4C",
+    TEXT,
+    "Labels that narrow the list of returned objects, such as `a=b,c in (d,e),!f`.",
+);
 pub const LIMIT: Parameter = query(
     "limit",
     "1NfNmdNH",
@@ -196,7 +204,8 @@ pub const WATCH: Parameter = query(
     "watch",
     "XNNPZGbK",
     FLAG,
-    "Send what changes from `resourceVersion` on, as a stream of events, instead of a list.",
+    "Watch for changes to the described resources: what changes from `resourceVersion` on is sent as a stream of events, \
+     instead of a list.",
 );
 
 pub const LOG_CONTAINER: Parameter = query(

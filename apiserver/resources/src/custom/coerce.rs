@@ -24,9 +24,13 @@ impl Schema {
         if self.preserve_all { Vec::new() } else { structural::prune(object, &self.structural, true) }
     }
 
-    /// Fills in defaults.
+    /// Fills in defaults. What those say in the metadata of embedded objects is dropped where no metadata have it.
     pub(super) fn fill(&self, object: &mut Object) {
         structural::fill(object, &self.structural);
+        if self.has_embedded() {
+            // Values of a wrong type are refused where they are sent.
+            let _ = structural::coerce(object, &self.structural, "");
+        }
     }
 }
 

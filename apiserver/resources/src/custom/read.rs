@@ -126,6 +126,21 @@ impl CustomResource {
         self.converted_to(stored.unwrap_or(self.at), object).await
     }
 
+    /// Of an object as it will be stored, under another version than this one: how this version reads it back. `None`
+    /// where a webhook converts and nothing is filled in, so that it would only be asked for what is known.
+    ///
+    /// # Errors
+    /// The conversion webhook's.
+    pub async fn read_back(&self, stored: &Object) -> Result<Option<Object>, ApiError> {
+        let Some(at) = self.definition.version(stored_version(stored)) else { return Ok(None) };
+        let mut filled = stored.clone();
+        self.definition.schema(at).fill(&mut filled);
+        if self.definition.conversion != Conversion::None && filled == *stored {
+            return Ok(None);
+        }
+        self.converted(filled).await.map(Some)
+    }
+
     pub(super) async fn converted_to(&self, at: usize, object: Object) -> Result<Object, ApiError> {
         let definition = &self.definition;
         let wanted = format!("{}/{}", definition.group, definition.versions[at].name);

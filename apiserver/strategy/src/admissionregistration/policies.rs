@@ -260,6 +260,10 @@ impl UpdateStrategy for ValidatingPolicies {
 }
 
 impl StatusStrategy for ValidatingPolicies {
+    fn status_keeps_metadata(&self) -> bool {
+        true
+    }
+
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let errors = &mut Errors(errors);
         let status = Path::root("status");

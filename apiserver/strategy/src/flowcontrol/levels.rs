@@ -70,6 +70,10 @@ impl CreateStrategy for PriorityLevelConfigurations {
 }
 
 impl StatusStrategy for PriorityLevelConfigurations {
+    fn status_keeps_metadata(&self) -> bool {
+        true
+    }
+
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         super::status(new, &mut Errors(errors));
     }

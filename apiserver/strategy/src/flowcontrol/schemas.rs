@@ -62,6 +62,10 @@ impl CreateStrategy for FlowSchemas {
 }
 
 impl StatusStrategy for FlowSchemas {
+    fn status_keeps_metadata(&self) -> bool {
+        true
+    }
+
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         super::status(new, &mut Errors(errors));
     }

@@ -140,6 +140,12 @@ impl UpdateStrategy for ServiceCidrs {
     }
 }
 
+impl StatusStrategy for ServiceCidrs {
+    fn status_keeps_metadata(&self) -> bool {
+        true
+    }
+}
+
 impl TableConvertor for ServiceCidrs {
     fn columns(&self) -> &'static [Column] {
         const { &[table::NAME, table::string("CIDRs", "Ranges of addresses"), table::AGE] }
@@ -151,4 +157,4 @@ impl TableConvertor for ServiceCidrs {
     }
 }
 
-crate::usual!(ServiceCidrs: StatusStrategy, DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
+crate::usual!(ServiceCidrs: DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);

@@ -66,6 +66,28 @@ fn containers_are_checked() {
 }
 
 #[test]
+fn a_resize_does_not_restart_what_runs_once() {
+    let policy = json!([{ "resourceName": "cpu", "restartPolicy": "RestartContainer" }]);
+    let pod = |container: Value| json!({ "spec": { "initContainers": [container] } });
+    let once = pod(json!({ "name": "i", "image": "i", "resizePolicy": policy }));
+    let refusal = "spec.initContainers[0].resizePolicy[0].restartPolicy: Invalid value: \"RestartContainer\": must not be \
+                   set to 'RestartContainer' for non-sidecar initContainers";
+    check(once.clone(), &[refusal]);
+    let sidecar = json!({ "name": "i", "image": "i", "restartPolicy": "Always", "resizePolicy": policy });
+    check(pod(sidecar.clone()), &[]);
+    check(json!({ "spec": { "containers": [{ "name": "c", "image": "i", "resizePolicy": policy }] } }), &[]);
+    let refused =
+        || vec![FieldError { reason: "FieldValueInvalid", field: "spec".into(), detail: refusal.into() }];
+    let forgiven = |old: &Value| {
+        let mut errors = refused();
+        crate::forgive_resizes(&mut errors, old);
+        errors.is_empty()
+    };
+    assert!(forgiven(&once) && forgiven(&json!({ "spec": { "template": once } })));
+    assert!(!forgiven(&pod(sidecar)) && !forgiven(&pod(json!({ "name": "i" }))));
+}
+
+#[test]
 fn ports_env_and_probes_are_checked() {
     check_container(
         json!({ "ports": [{ "containerPort": 70000 }] }),

@@ -2,8 +2,7 @@
 
 use super::super::pods::validate::volumes::template_metadata;
 use super::*;
-use crate::{Facts, FieldSet, reset_fields};
-use coracle_api::Resource;
+use crate::{Facts, keep_metadata};
 
 pub struct DeviceClasses;
 pub struct ResourceClaims;
@@ -88,8 +87,13 @@ impl UpdateStrategy for ResourceClaims {
 }
 
 impl StatusStrategy for ResourceClaims {
+    fn status_keeps_metadata(&self) -> bool {
+        true
+    }
+
     fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
         copy_field(new, old, "spec");
+        keep_metadata(new, old);
         status::drop_deallocated(new, old);
     }
 
@@ -120,16 +124,7 @@ impl TableConvertor for ResourceClaims {
     }
 }
 
-impl ResetFieldsStrategy for ResourceClaims {
-    fn reset_fields(&self, resource: &Resource, subresource: &str) -> &'static FieldSet<'static> {
-        match subresource {
-            "status" => reset_fields::metadata_and_spec(),
-            _ => reset_fields::usual(resource, subresource),
-        }
-    }
-}
-
-crate::usual!(ResourceClaims: DeleteStrategy, TransactionStrategy, SelectableFields);
+crate::usual!(ResourceClaims: DeleteStrategy, TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 impl ResourceFacts for ResourceClaimTemplates {
     fn facts(&self) -> Facts {

@@ -15,8 +15,8 @@ pub use slices::ResourceSlices;
 use super::pods::validate::sources::driver;
 use super::value::*;
 use super::{
-    Column, CreateStrategy, Env, ResetFieldsStrategy, ResourceFacts, SelectableFields, StatusStrategy,
-    TableConvertor, UpdateStrategy, conditions, copy_field, rules, table,
+    Column, CreateStrategy, Env, ResourceFacts, SelectableFields, StatusStrategy, TableConvertor,
+    UpdateStrategy, conditions, copy_field, rules, table,
 };
 use coracle_api::{FieldError, Object, validation};
 use coracle_cel::devices::Mistake;

@@ -96,6 +96,10 @@ impl UpdateStrategy for Services {
     fn changes_generation(&self, _new: &Object, _old: &Object) -> bool {
         false
     }
+
+    fn create_on_update(&self) -> bool {
+        true
+    }
 }
 
 impl StatusStrategy for Services {

@@ -316,6 +316,10 @@ impl UpdateStrategy for VolumeAttachments {
 }
 
 impl StatusStrategy for VolumeAttachments {
+    fn status_keeps_metadata(&self) -> bool {
+        true
+    }
+
     fn validate_status_update(&self, new: &Object, _old: &Object, _env: &Env, errors: &mut Vec<FieldError>) {
         let (errors, path) = (&mut Errors(errors), Path::root("status"));
         let metadata = entries_at(new, "status.attachmentMetadata");

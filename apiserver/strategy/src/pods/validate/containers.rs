@@ -3,6 +3,7 @@
 use super::super::super::rules;
 use super::super::super::value::*;
 use super::{Context, claims, env, mounts, probes, resources, security};
+use coracle_api::FieldError;
 use coracle_api::pod::restarts_as_sidecar;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -72,6 +73,9 @@ fn one(container: &Value, kind: Kind, path: &Path, context: &Context, errors: &m
         claims::huge_pages(found, &path.field("resources"), errors);
     }
     resize_policies(container, context, &path.field("resizePolicy"), errors);
+    if kind == Kind::Init {
+        restarts_by_resize(container, &path.field("resizePolicy"), errors);
+    }
     match kind {
         Kind::Main | Kind::Sidecar => probes::all(container, context, path, errors),
         Kind::Init => refuse_probes(container, path, errors),
@@ -116,6 +120,36 @@ fn resize_policies(container: &Value, context: &Context, path: &Path, errors: &m
             errors.invalid(path, "RestartContainer", detail);
         }
     }
+}
+
+/// What is said of a resize that restarts what runs once.
+const NO_RESTART: &str = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+
+fn restarts_by_resize(container: &Value, path: &Path, errors: &mut Errors) {
+    for (i, policy) in list_at(container, "resizePolicy").iter().enumerate() {
+        if str_at(policy, "restartPolicy") == "RestartContainer" {
+            errors.invalid(&path.index(i).field("restartPolicy"), "RestartContainer", NO_RESTART);
+        }
+    }
+}
+
+/// On update: init containers may be restarted by a resize where those of the old object were, in a pod or a template.
+pub fn forgive_resizes(errors: &mut Vec<FieldError>, old: &Value) {
+    let refused = |error: &FieldError| error.detail.ends_with(NO_RESTART);
+    if errors.iter().any(refused) && has_restarts(old) {
+        errors.retain(|error| !refused(error));
+    }
+}
+
+/// Whether the value is or holds the spec of a pod with such an init container.
+fn has_restarts(value: &Value) -> bool {
+    let mut found = Vec::new();
+    for container in list_at(value, "initContainers") {
+        if !restarts_as_sidecar(container["restartPolicy"].as_str()) {
+            restarts_by_resize(container, &Path::root("resizePolicy"), &mut Errors(&mut found));
+        }
+    }
+    !found.is_empty() || value.as_object().is_some_and(|fields| fields.values().any(has_restarts))
 }
 
 /// Its own policy, and rules by exit codes (KEP-5307).

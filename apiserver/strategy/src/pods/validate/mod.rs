@@ -4,7 +4,7 @@
 
 pub mod annotations;
 mod claims;
-mod containers;
+pub mod containers;
 mod env;
 mod mounts;
 mod os;
