@@ -73,12 +73,17 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     let (shown, mut fetched) = tokio::sync::watch::channel(Vec::new());
     let kubelet = manager.kubelet.clone();
     let mut fetching = std::pin::pin!(static_pods::url::follow(&kubelet.config, shown));
+    let ended = manager.kubelet.clone();
     loop {
         let change = tokio::select! {
             () = stop.cancelled() => break,
             () = async { tokio::select! { _ = look.tick() => {}, () = files.changed() => {} } } => {
                 let all = static_pods::read(&manager.kubelet.config).into_iter().chain(fetched.borrow().clone());
                 manager.static_pods(all.collect());
+                continue;
+            }
+            () = ended.static_pod_ended.notified() => {
+                look.reset_immediately();
                 continue;
             }
             () = &mut fetching => continue,
@@ -144,10 +149,13 @@ impl Manager {
         let there: HashSet<String> = there.collect();
         for (uid, (inbox, _)) in &self.workers {
             if !there.contains(uid) && !self.from_files.contains(uid) {
-                inbox.put(|mail| mail.removed = true);
+                inbox.remove();
             }
         }
-        self.names.retain(|_, uid| there.contains(uid) || self.from_files.contains(uid));
+        let leaving: HashSet<String> =
+            self.workers.keys().filter(|uid| self.is_leaving(uid)).cloned().collect();
+        self.names
+            .retain(|_, uid| there.contains(uid) || self.from_files.contains(uid) || leaving.contains(uid));
         self.refused.retain(|uid| there.contains(uid));
         // Who was let in before, or was there first, has what two want.
         let mut pods: Vec<Pod> = listed.objects.into_values().collect();
@@ -174,19 +182,25 @@ impl Manager {
         self.kubelet.last_seen.retain(pods);
     }
 
-    /// What the manifests say now, all of them.
+    /// Whether the pod is gone from its source, and not from here yet.
+    fn is_leaving(&self, uid: &str) -> bool {
+        self.workers.get(uid).is_some_and(|(inbox, task)| inbox.is_removed() && !task.is_finished())
+    }
+
+    /// What the manifests say now, all of them. Of one name there is one static pod at a time: who takes another's place, or
+    /// comes back, waits until that one has ended.
     fn static_pods(&mut self, pods: Vec<Pod>) {
         let there: HashSet<String> = pods.iter().filter_map(ResourceExt::uid).collect();
         for uid in self.from_files.difference(&there) {
             if let Some((inbox, _)) = self.workers.get(uid) {
-                inbox.put(|mail| mail.removed = true);
+                inbox.remove();
             }
         }
-        let new: Vec<Pod> = pods
-            .into_iter()
-            .filter(|pod| pod.uid().is_some_and(|uid| !self.from_files.contains(&uid)))
-            .collect();
-        self.from_files = there;
+        let is_new = |pod: &Pod| pod.uid().is_some_and(|uid| !self.from_files.contains(&uid));
+        let waits = |pod: &Pod| self.names.get(&ObjectKey::of(pod)).is_some_and(|uid| self.is_leaving(uid));
+        let (waiting, new): (Vec<Pod>, Vec<Pod>) = pods.into_iter().filter(is_new).partition(waits);
+        let waiting: HashSet<String> = waiting.iter().filter_map(ResourceExt::uid).collect();
+        self.from_files = there.difference(&waiting).cloned().collect();
         new.into_iter().for_each(|pod| self.apply(pod));
     }
 
@@ -230,7 +244,7 @@ impl Manager {
         };
         match admit::judge(pod, &situation) {
             Verdict::Refused(refusal) => return Err(refusal),
-            Verdict::Preempts(victims) => self.preempt(&register, &victims),
+            Verdict::Preempts { victims, short_of } => self.preempt(&register, &victims, &short_of),
             Verdict::Admitted => {}
         }
         register.insert(uid, PodEntry::new(Arc::new(pod.clone())));
@@ -248,10 +262,12 @@ impl Manager {
     }
 
     /// The victims' places are the critical pod's at once; they themselves have their grace periods.
-    fn preempt(&self, register: &Slots, victims: &[String]) {
+    /// `short_of` is the resource that they are taken for.
+    fn preempt(&self, register: &Slots, victims: &[String], short_of: &str) {
         let message = "Preempted in order to admit critical pod";
         for slot in victims.iter().filter_map(|uid| register.get(uid)) {
             self.kubelet.recorder.warning(slot.pod.as_ref(), Eviction::PREEMPTING, message);
+            self.kubelet.metrics.add(Metric::Preemptions, &[short_of]);
             let (reason, message) = (Eviction::PREEMPTING, message.to_owned());
             slot.inbox.evict(Eviction { reason, message, grace: None, disrupts: true });
         }
@@ -283,13 +299,15 @@ impl Manager {
         });
     }
 
-    /// A mirror pod that is being deleted, or whose manifest is gone, is let go at once.
+    /// A mirror pod that is being deleted is let go at once, and so is one whose manifest is gone, unless its pod still has
+    /// its grace period: then it goes with that.
     fn mirror(&self, pod: &Pod) {
         if self.kubelet.components.keeps(pod) {
             return;
         }
         let hash = pod.annotations().get(labels::CONFIG_HASH).cloned().unwrap_or_default();
-        if pod.metadata.deletion_timestamp.is_none() && self.from_files.contains(&hash) {
+        let shows = self.from_files.contains(&hash) || self.is_leaving(&hash);
+        if pod.metadata.deletion_timestamp.is_none() && shows {
             return;
         }
         let api: Api<Pod> =
@@ -317,12 +335,13 @@ impl Manager {
         if let Some(old) = self.names.insert(key, uid.clone()).filter(|old| *old != uid)
             && let Some((inbox, _)) = self.workers.get(&old)
         {
-            inbox.put(|mail| mail.removed = true);
+            inbox.remove();
         }
         if let Some((inbox, _)) = self.workers.get(&uid) {
             inbox.put(|mail| mail.pod = Some(pod));
             return;
         }
+        self.count_containers(&pod);
         let slot = PodEntry::new(pod.clone());
         let inbox = slot.inbox.clone();
         self.kubelet.register.lock().insert(uid.clone(), slot);
@@ -331,6 +350,12 @@ impl Manager {
         }
         let task = Worker::spawn(self.kubelet.clone(), pod, inbox.clone());
         self.workers.insert(uid, (inbox, task));
+    }
+
+    fn count_containers(&self, pod: &Pod) {
+        let containers = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
+        let containers = u32::try_from(containers).unwrap_or(u32::MAX);
+        self.kubelet.metrics.counted(Metric::ContainersPerPod, &[], f64::from(containers));
     }
 
     fn delete(&mut self, pod: &Pod) {
@@ -346,7 +371,7 @@ impl Manager {
         self.refused.remove(&uid);
         self.names.retain(|_, known| *known != uid);
         if let Some((inbox, _)) = self.workers.get(&uid) {
-            inbox.put(|mail| mail.removed = true);
+            inbox.remove();
         }
         self.forget_unread();
     }
@@ -393,6 +418,9 @@ async fn remove_orphan(
         crate::pod::force(kubelet, uid, &observed);
     }
     tracing::info!(%uid, "removing the remains of a pod that is gone");
+    if !observed.sandboxes.is_empty() {
+        kubelet.metrics.add(Metric::OrphanedPods, &[]);
+    }
     let stops = observed
         .running()
         .map(|c| patiently("StopContainer", ORPHANS_GRACE, calls.stop_container(&c.id, ORPHANS_GRACE)));
@@ -413,13 +441,17 @@ pub async fn follow_runtime(kubelet: Arc<Kubelet>, stop: CancellationToken) {
         loop {
             match runtime.container_events().await {
                 Ok(mut events) => {
+                    metrics.add(Metric::EventsConnections, &[]);
                     wake_all(register);
                     while let Some(Ok(event)) = events.next().await {
                         wake(register, &event);
                     }
                 }
                 Err(error) if error.is_unimplemented() => relist(runtime.as_ref(), register, metrics).await,
-                Err(error) => tracing::debug!(%error, "runtime's events not followed"),
+                Err(error) => {
+                    metrics.add(Metric::EventsErrors, &[]);
+                    tracing::debug!(%error, "runtime's events not followed");
+                }
             }
             tokio::time::sleep(REOPEN).await;
             wake_all(register);

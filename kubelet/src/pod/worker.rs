@@ -25,9 +25,11 @@ use super::{status, termination_message, timing};
 use crate::cri::Calls;
 use crate::images::pull::PullBackoff;
 use crate::kubelet::inbox::{Inbox, Mail};
+use crate::kubelet::room::Trigger;
 use crate::kubelet::{Kubelet, PodEntry};
 use crate::metrics::Metric;
 use crate::objects::References;
+use crate::pod_facts::labels::is_static;
 use crate::pod_facts::now;
 use crate::probe::prober::Kind as ProbeKind;
 use crate::publisher::Publisher;
@@ -88,7 +90,7 @@ pub struct Worker {
     pub(super) discard: bool,
     pub(super) seen_at: Timestamp,
     reported: Option<PodStatus>,
-    start: timing::Start,
+    pub(super) start: timing::Start,
 }
 
 impl Worker {
@@ -99,7 +101,7 @@ impl Worker {
         references.follow(&pod);
         let resizes = Resizes::load(&kubelet.volumes.pod_dir(&uid));
         let worker = Self {
-            publisher: Arc::new(Publisher::spawn(kubelet.client.clone(), &pod)),
+            publisher: Arc::new(Publisher::spawn(kubelet.client.clone(), &pod, kubelet.metrics.clone())),
             references,
             uid,
             inbox,
@@ -132,7 +134,17 @@ impl Worker {
             pod,
             kubelet,
         };
-        tokio::spawn(worker.run()).abort_handle()
+        let (kubelet, fixed) = (worker.kubelet.clone(), is_static(&worker.pod));
+        let task = tokio::spawn(worker.run());
+        let handle = task.abort_handle();
+        if fixed {
+            tokio::spawn(async move {
+                // However it ended.
+                let _ = task.await;
+                kubelet.static_pod_ended.notify_one();
+            });
+        }
+        handle
     }
 
     async fn run(mut self) {
@@ -187,7 +199,7 @@ impl Worker {
         self.probes.values().for_each(AbortHandle::abort);
         self.give_back().await;
         self.kubelet.register.lock().remove(&self.uid);
-        self.kubelet.room_changed();
+        self.kubelet.room_changed(Trigger::Removed);
         self.kubelet.metrics.probes.forget(&self.uid);
     }
 
@@ -444,7 +456,7 @@ impl Worker {
         self.publisher.publish(published);
         if ended {
             self.references.release();
-            self.kubelet.room_changed();
+            self.kubelet.room_changed(Trigger::Terminated);
         }
     }
 
@@ -455,7 +467,7 @@ impl Worker {
         slot.inbox = self.inbox.clone();
         slot.observed = Arc::new(self.observed.clone());
         slot.pod = Arc::new(match &slot.granted {
-            Some(granted) => Pod { status: pod.status, ..Pod::clone(granted) },
+            Some(granted) => Pod { status: pod.status, ..Pod::clone(&granted.pod) },
             None => pod,
         });
     }
