@@ -80,6 +80,7 @@ fn who_comes_first_gets_the_room() {
             let mut slots = slots(&all);
             let without = give(&mut slots, &NODE, Trigger::Resized);
             assert_eq!(granted(&slots), ["a"], "{name}");
+            assert_eq!(slots["a"].granted.as_ref().unwrap().trigger.name(), "pod_resized");
             assert!(matches!(without["b"], Pending::Deferred(_)), "{name}");
             assert!(slots["a"].waiting.is_none() && slots["b"].waiting.is_some(), "{name}");
         }
