@@ -1,17 +1,15 @@
 //! From the API server's pods to workers: who runs here, who no longer does, what the runtime has to say.
 
-use crate::cgroup::processes;
-use crate::cri::{Calls, Runtime, api};
+use crate::cri::{Runtime, api};
 use crate::kubelet::inbox::Inbox;
 use crate::kubelet::{Kubelet, PodEntry, Register, Slots};
 use crate::last_seen;
 use crate::metrics::{Metric, Metrics};
+use crate::orphans;
 use crate::pod::admit::{self, AdmitAttributes, Refusal, Verdict};
-use crate::pod::stubborn::{EndError, Stubborn, patiently};
 use crate::pod::worker::Worker;
 use crate::pod_facts::labels;
 use crate::pod_facts::labels::is_mirror;
-use crate::pod_facts::observed::{Observed, observe};
 use crate::pod_facts::termination::{self, Eviction};
 use crate::shutdown;
 use crate::static_pods;
@@ -32,8 +30,6 @@ use tokio_util::sync::CancellationToken;
 
 /// How often a runtime without events is asked, while there are pods.
 const RELIST: Duration = Duration::from_secs(1);
-/// What containers get whose pod nobody knows any more, so that its own period is not known either; upstream's second.
-const ORPHANS_GRACE: Duration = Duration::from_secs(1);
 /// Between attempts to open the runtime's event stream.
 const REOPEN: Duration = Duration::from_secs(2);
 
@@ -105,7 +101,7 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
         if manager.take_step(fold.apply(change, read_pod)) {
             patient = false;
             if std::mem::take(&mut first) {
-                let orphans = remove_orphans(manager.kubelet.clone(), manager.uids());
+                let orphans = orphans::remove_all(manager.kubelet.clone(), manager.uids());
                 tokio::spawn(stop.clone().run_until_cancelled_owned(orphans));
             }
         }
@@ -375,63 +371,6 @@ impl Manager {
         }
         self.forget_unread();
     }
-}
-
-/// Removes what pods left behind that went while nobody looked. Called only after a complete list from the API
-/// server, so that one that cannot be reached costs nobody a container.
-async fn remove_orphans(kubelet: Arc<Kubelet>, known: HashSet<String>) {
-    let runtime = kubelet.runtime.as_ref();
-    let sandboxes = loop {
-        match runtime.list_pod_sandboxes(None).await {
-            Ok(sandboxes) => break sandboxes,
-            Err(_) => tokio::time::sleep(REOPEN).await,
-        }
-    };
-    let uids = sandboxes.iter().filter_map(|s| s.labels.get(labels::POD_UID)).cloned();
-    let uids =
-        uids.chain(kubelet.volumes.pods_on_disk()).chain(kubelet.dra.pods()).chain(kubelet.allocation.pods());
-    let uids: HashSet<String> = uids.collect();
-    // A pod that came meanwhile has a worker by now.
-    let alive = |uid: &String| known.contains(uid) || kubelet.register.lock().contains_key(uid);
-    let removals = uids.iter().filter(|uid| !alive(uid)).map(async |uid| {
-        let calls = Calls::new(kubelet.runtime.clone(), kubelet.calls.clone());
-        let mut stubborn = Stubborn::default();
-        while !kubelet.register.lock().contains_key(uid) {
-            let Err(error) = remove_orphan(&kubelet, &calls, uid, &stubborn).await else { break };
-            let pause = stubborn.failed(&error);
-            let again_ms = pause.as_millis();
-            tracing::warn!(%uid, %error, again_ms, "remains of a pod not removed");
-            tokio::time::sleep(pause).await;
-        }
-    });
-    futures::future::join_all(removals).await;
-}
-
-async fn remove_orphan(
-    kubelet: &Kubelet,
-    calls: &Calls,
-    uid: &str,
-    stubborn: &Stubborn,
-) -> Result<(), EndError> {
-    let observed = observe(kubelet.runtime.as_ref(), uid, calls, &Observed::default()).await?;
-    if stubborn.wants_force() {
-        crate::pod::force(kubelet, uid, &observed);
-    }
-    tracing::info!(%uid, "removing the remains of a pod that is gone");
-    if !observed.sandboxes.is_empty() {
-        kubelet.metrics.add(Metric::OrphanedPods, &[]);
-    }
-    let stops = observed
-        .running()
-        .map(|c| patiently("StopContainer", ORPHANS_GRACE, calls.stop_container(&c.id, ORPHANS_GRACE)));
-    futures::future::join_all(stops).await.into_iter().collect::<Result<(), _>>()?;
-    crate::pod::remove_everything(calls, &observed).await?;
-    kubelet.dra.unprepare(uid).await?;
-    if kubelet.allocation.release(uid).await {
-        kubelet.cpus_changed();
-    }
-    kubelet.volumes.tear_down(uid).await?;
-    Ok(processes::remove(&kubelet.cgroup_root, uid)?)
 }
 
 /// Tells workers when the runtime has news, by its events or by asking again and again.

@@ -63,6 +63,8 @@ coracle_metrics::metric_families! { "";
         "Cumulative number of pods that the runtime had and nobody knew";
     Preemptions = counter "kubelet_preemptions" ["preemption_signal"],
         "Cumulative number of pods that made room for critical ones, by what was short";
+    WorkerStart = histogram{DEFAULT} "kubelet_pod_worker_start_duration_seconds" [],
+        "Duration in seconds from when the kubelet saw a pod to when its worker began";
     PodWorker = histogram{DEFAULT} "kubelet_pod_worker_duration_seconds" ["operation_type"],
         "Duration in seconds of one step of a pod's worker";
     PlegRelist = histogram{DEFAULT} "kubelet_pleg_relist_duration_seconds" [],

@@ -34,7 +34,6 @@ use crate::pod_facts::now;
 use crate::probe::prober::Kind as ProbeKind;
 use crate::publisher::Publisher;
 use coracle_api::duration;
-use coracle_client::events::reference;
 use coracle_storage::volumes::Mounted;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
@@ -135,7 +134,7 @@ impl Worker {
             kubelet,
         };
         let (kubelet, fixed) = (worker.kubelet.clone(), is_static(&worker.pod));
-        let task = tokio::spawn(worker.run());
+        let task = tokio::spawn(worker.run(Instant::now()));
         let handle = task.abort_handle();
         if fixed {
             tokio::spawn(async move {
@@ -147,7 +146,9 @@ impl Worker {
         handle
     }
 
-    async fn run(mut self) {
+    /// `seen` is when the kubelet came to know the pod.
+    async fn run(mut self, seen: Instant) {
+        self.kubelet.metrics.took(Metric::WorkerStart, &[], seen.elapsed());
         loop {
             let mail = self.inbox.take();
             self.read(mail);
@@ -480,28 +481,5 @@ impl Worker {
 
     pub(super) async fn status_written(&self) {
         self.publisher.flush().await;
-    }
-
-    pub(super) fn event(
-        &self,
-        container: Option<&str>,
-        kind: &'static str,
-        reason: &str,
-        message: impl Into<String>,
-    ) {
-        let mut regarding = reference(self.pod.as_ref());
-        regarding.field_path = container.map(|name| {
-            let spec = self.pod.spec.as_ref();
-            let init = spec.and_then(|s| s.init_containers.as_ref());
-            let is_init = init.is_some_and(|all| all.iter().any(|c| c.name == name));
-            let list = if is_init { "initContainers" } else { "containers" };
-            format!("spec.{list}{{{name}}}")
-        });
-        let message = message.into();
-        if self.kubelet.config.standalone {
-            // Nobody else hears of it.
-            tracing::info!(pod = %self.full_name(), reason, message, "{kind}");
-        }
-        self.kubelet.recorder.event(regarding, kind, reason, message);
     }
 }

@@ -49,8 +49,7 @@ fn blkio(page: &mut Text, rows: &[Row], paths: &HashMap<String, String>) {
 }
 
 fn uses(rows: &[Row]) -> impl Iterator<Item = (&Row, &DeviceUse)> {
-    let of = |row: &'_ Row| row.sample.account.as_ref().map(|account| account.devices.len()).unwrap_or(0);
-    rows.iter().filter(move |row| of(row) > 0).flat_map(|row| {
+    rows.iter().flat_map(|row| {
         row.sample.account.iter().flat_map(|account| &account.devices).map(move |device| (row, device))
     })
 }
