@@ -3,6 +3,7 @@
 use crate::cri::api;
 use crate::images::gc::is_called;
 use crate::kubelet::Kubelet;
+use crate::metrics::Metric;
 use crate::pod_facts::termination::is_over;
 use crate::signal::Signal;
 use std::collections::HashSet;
@@ -67,7 +68,7 @@ async fn remove_some(kubelet: &Kubelet, unused: &[(String, u64)], wanted: u64, m
     let mut freed = 0;
     for image in kubelet.images.choose(unused, wanted, min_age) {
         let size = unused.iter().find(|(id, _)| *id == image).map_or(0, |(_, size)| *size);
-        freed += if remove(kubelet, &image).await { size } else { 0 };
+        freed += if remove(kubelet, &image, "space").await { size } else { 0 };
     }
     freed
 }
@@ -76,7 +77,7 @@ async fn remove_some(kubelet: &Kubelet, unused: &[(String, u64)], wanted: u64, m
 async fn remove_expired(kubelet: &Kubelet, unused: &[(String, u64)], max_age: Duration) -> Vec<String> {
     let mut gone = Vec::new();
     for image in kubelet.images.expired(unused, max_age) {
-        if remove(kubelet, &image).await {
+        if remove(kubelet, &image, "age").await {
             gone.push(image);
         }
     }
@@ -96,7 +97,8 @@ pub async fn remove_all_unused(kubelet: &Kubelet) {
     }
 }
 
-async fn remove(kubelet: &Kubelet, image: &str) -> bool {
+/// `reason` is upstream's word for metrics.
+async fn remove(kubelet: &Kubelet, image: &str, reason: &str) -> bool {
     match kubelet.runtime.remove_image(image).await {
         Ok(()) => tracing::info!(image, "image removed, nobody uses it"),
         Err(error) => {
@@ -104,6 +106,7 @@ async fn remove(kubelet: &Kubelet, image: &str) -> bool {
             return false;
         }
     }
+    kubelet.metrics.add(Metric::ImagesRemoved, &[reason]);
     true
 }
 

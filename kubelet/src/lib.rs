@@ -30,6 +30,7 @@ pub mod metrics;
 mod node;
 pub mod objects;
 mod observer;
+mod orphans;
 mod own_node;
 pub mod placement;
 mod plugins;

@@ -1,17 +1,15 @@
 //! From the API server's pods to workers: who runs here, who no longer does, what the runtime has to say.
 
-use crate::cgroup::processes;
-use crate::cri::{Calls, Runtime, api};
+use crate::cri::{Runtime, api};
 use crate::kubelet::inbox::Inbox;
 use crate::kubelet::{Kubelet, PodEntry, Register, Slots};
 use crate::last_seen;
 use crate::metrics::{Metric, Metrics};
+use crate::orphans;
 use crate::pod::admit::{self, AdmitAttributes, Refusal, Verdict};
-use crate::pod::stubborn::{EndError, Stubborn, patiently};
 use crate::pod::worker::Worker;
 use crate::pod_facts::labels;
 use crate::pod_facts::labels::is_mirror;
-use crate::pod_facts::observed::{Observed, observe};
 use crate::pod_facts::termination::{self, Eviction};
 use crate::shutdown;
 use crate::static_pods;
@@ -32,8 +30,6 @@ use tokio_util::sync::CancellationToken;
 
 /// How often a runtime without events is asked, while there are pods.
 const RELIST: Duration = Duration::from_secs(1);
-/// What containers get whose pod nobody knows any more, so that its own period is not known either; upstream's second.
-const ORPHANS_GRACE: Duration = Duration::from_secs(1);
 /// Between attempts to open the runtime's event stream.
 const REOPEN: Duration = Duration::from_secs(2);
 
@@ -73,12 +69,17 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     let (shown, mut fetched) = tokio::sync::watch::channel(Vec::new());
     let kubelet = manager.kubelet.clone();
     let mut fetching = std::pin::pin!(static_pods::url::follow(&kubelet.config, shown));
+    let ended = manager.kubelet.clone();
     loop {
         let change = tokio::select! {
             () = stop.cancelled() => break,
             () = async { tokio::select! { _ = look.tick() => {}, () = files.changed() => {} } } => {
                 let all = static_pods::read(&manager.kubelet.config).into_iter().chain(fetched.borrow().clone());
                 manager.static_pods(all.collect());
+                continue;
+            }
+            () = ended.static_pod_ended.notified() => {
+                look.reset_immediately();
                 continue;
             }
             () = &mut fetching => continue,
@@ -100,7 +101,7 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
         if manager.take_step(fold.apply(change, read_pod)) {
             patient = false;
             if std::mem::take(&mut first) {
-                let orphans = remove_orphans(manager.kubelet.clone(), manager.uids());
+                let orphans = orphans::remove_all(manager.kubelet.clone(), manager.uids());
                 tokio::spawn(stop.clone().run_until_cancelled_owned(orphans));
             }
         }
@@ -144,10 +145,13 @@ impl Manager {
         let there: HashSet<String> = there.collect();
         for (uid, (inbox, _)) in &self.workers {
             if !there.contains(uid) && !self.from_files.contains(uid) {
-                inbox.put(|mail| mail.removed = true);
+                inbox.remove();
             }
         }
-        self.names.retain(|_, uid| there.contains(uid) || self.from_files.contains(uid));
+        let leaving: HashSet<String> =
+            self.workers.keys().filter(|uid| self.is_leaving(uid)).cloned().collect();
+        self.names
+            .retain(|_, uid| there.contains(uid) || self.from_files.contains(uid) || leaving.contains(uid));
         self.refused.retain(|uid| there.contains(uid));
         // Who was let in before, or was there first, has what two want.
         let mut pods: Vec<Pod> = listed.objects.into_values().collect();
@@ -174,19 +178,25 @@ impl Manager {
         self.kubelet.last_seen.retain(pods);
     }
 
-    /// What the manifests say now, all of them.
+    /// Whether the pod is gone from its source, and not from here yet.
+    fn is_leaving(&self, uid: &str) -> bool {
+        self.workers.get(uid).is_some_and(|(inbox, task)| inbox.is_removed() && !task.is_finished())
+    }
+
+    /// What the manifests say now, all of them. Of one name there is one static pod at a time: who takes another's place, or
+    /// comes back, waits until that one has ended.
     fn static_pods(&mut self, pods: Vec<Pod>) {
         let there: HashSet<String> = pods.iter().filter_map(ResourceExt::uid).collect();
         for uid in self.from_files.difference(&there) {
             if let Some((inbox, _)) = self.workers.get(uid) {
-                inbox.put(|mail| mail.removed = true);
+                inbox.remove();
             }
         }
-        let new: Vec<Pod> = pods
-            .into_iter()
-            .filter(|pod| pod.uid().is_some_and(|uid| !self.from_files.contains(&uid)))
-            .collect();
-        self.from_files = there;
+        let is_new = |pod: &Pod| pod.uid().is_some_and(|uid| !self.from_files.contains(&uid));
+        let waits = |pod: &Pod| self.names.get(&ObjectKey::of(pod)).is_some_and(|uid| self.is_leaving(uid));
+        let (waiting, new): (Vec<Pod>, Vec<Pod>) = pods.into_iter().filter(is_new).partition(waits);
+        let waiting: HashSet<String> = waiting.iter().filter_map(ResourceExt::uid).collect();
+        self.from_files = there.difference(&waiting).cloned().collect();
         new.into_iter().for_each(|pod| self.apply(pod));
     }
 
@@ -230,7 +240,7 @@ impl Manager {
         };
         match admit::judge(pod, &situation) {
             Verdict::Refused(refusal) => return Err(refusal),
-            Verdict::Preempts(victims) => self.preempt(&register, &victims),
+            Verdict::Preempts { victims, short_of } => self.preempt(&register, &victims, &short_of),
             Verdict::Admitted => {}
         }
         register.insert(uid, PodEntry::new(Arc::new(pod.clone())));
@@ -248,10 +258,12 @@ impl Manager {
     }
 
     /// The victims' places are the critical pod's at once; they themselves have their grace periods.
-    fn preempt(&self, register: &Slots, victims: &[String]) {
+    /// `short_of` is the resource that they are taken for.
+    fn preempt(&self, register: &Slots, victims: &[String], short_of: &str) {
         let message = "Preempted in order to admit critical pod";
         for slot in victims.iter().filter_map(|uid| register.get(uid)) {
             self.kubelet.recorder.warning(slot.pod.as_ref(), Eviction::PREEMPTING, message);
+            self.kubelet.metrics.add(Metric::Preemptions, &[short_of]);
             let (reason, message) = (Eviction::PREEMPTING, message.to_owned());
             slot.inbox.evict(Eviction { reason, message, grace: None, disrupts: true });
         }
@@ -283,13 +295,15 @@ impl Manager {
         });
     }
 
-    /// A mirror pod that is being deleted, or whose manifest is gone, is let go at once.
+    /// A mirror pod that is being deleted is let go at once, and so is one whose manifest is gone, unless its pod still has
+    /// its grace period: then it goes with that.
     fn mirror(&self, pod: &Pod) {
         if self.kubelet.components.keeps(pod) {
             return;
         }
         let hash = pod.annotations().get(labels::CONFIG_HASH).cloned().unwrap_or_default();
-        if pod.metadata.deletion_timestamp.is_none() && self.from_files.contains(&hash) {
+        let shows = self.from_files.contains(&hash) || self.is_leaving(&hash);
+        if pod.metadata.deletion_timestamp.is_none() && shows {
             return;
         }
         let api: Api<Pod> =
@@ -317,12 +331,13 @@ impl Manager {
         if let Some(old) = self.names.insert(key, uid.clone()).filter(|old| *old != uid)
             && let Some((inbox, _)) = self.workers.get(&old)
         {
-            inbox.put(|mail| mail.removed = true);
+            inbox.remove();
         }
         if let Some((inbox, _)) = self.workers.get(&uid) {
             inbox.put(|mail| mail.pod = Some(pod));
             return;
         }
+        self.count_containers(&pod);
         let slot = PodEntry::new(pod.clone());
         let inbox = slot.inbox.clone();
         self.kubelet.register.lock().insert(uid.clone(), slot);
@@ -331,6 +346,12 @@ impl Manager {
         }
         let task = Worker::spawn(self.kubelet.clone(), pod, inbox.clone());
         self.workers.insert(uid, (inbox, task));
+    }
+
+    fn count_containers(&self, pod: &Pod) {
+        let containers = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
+        let containers = u32::try_from(containers).unwrap_or(u32::MAX);
+        self.kubelet.metrics.counted(Metric::ContainersPerPod, &[], f64::from(containers));
     }
 
     fn delete(&mut self, pod: &Pod) {
@@ -346,64 +367,10 @@ impl Manager {
         self.refused.remove(&uid);
         self.names.retain(|_, known| *known != uid);
         if let Some((inbox, _)) = self.workers.get(&uid) {
-            inbox.put(|mail| mail.removed = true);
+            inbox.remove();
         }
         self.forget_unread();
     }
-}
-
-/// Removes what pods left behind that went while nobody looked. Called only after a complete list from the API
-/// server, so that one that cannot be reached costs nobody a container.
-async fn remove_orphans(kubelet: Arc<Kubelet>, known: HashSet<String>) {
-    let runtime = kubelet.runtime.as_ref();
-    let sandboxes = loop {
-        match runtime.list_pod_sandboxes(None).await {
-            Ok(sandboxes) => break sandboxes,
-            Err(_) => tokio::time::sleep(REOPEN).await,
-        }
-    };
-    let uids = sandboxes.iter().filter_map(|s| s.labels.get(labels::POD_UID)).cloned();
-    let uids =
-        uids.chain(kubelet.volumes.pods_on_disk()).chain(kubelet.dra.pods()).chain(kubelet.allocation.pods());
-    let uids: HashSet<String> = uids.collect();
-    // A pod that came meanwhile has a worker by now.
-    let alive = |uid: &String| known.contains(uid) || kubelet.register.lock().contains_key(uid);
-    let removals = uids.iter().filter(|uid| !alive(uid)).map(async |uid| {
-        let calls = Calls::new(kubelet.runtime.clone(), kubelet.calls.clone());
-        let mut stubborn = Stubborn::default();
-        while !kubelet.register.lock().contains_key(uid) {
-            let Err(error) = remove_orphan(&kubelet, &calls, uid, &stubborn).await else { break };
-            let pause = stubborn.failed(&error);
-            let again_ms = pause.as_millis();
-            tracing::warn!(%uid, %error, again_ms, "remains of a pod not removed");
-            tokio::time::sleep(pause).await;
-        }
-    });
-    futures::future::join_all(removals).await;
-}
-
-async fn remove_orphan(
-    kubelet: &Kubelet,
-    calls: &Calls,
-    uid: &str,
-    stubborn: &Stubborn,
-) -> Result<(), EndError> {
-    let observed = observe(kubelet.runtime.as_ref(), uid, calls, &Observed::default()).await?;
-    if stubborn.wants_force() {
-        crate::pod::force(kubelet, uid, &observed);
-    }
-    tracing::info!(%uid, "removing the remains of a pod that is gone");
-    let stops = observed
-        .running()
-        .map(|c| patiently("StopContainer", ORPHANS_GRACE, calls.stop_container(&c.id, ORPHANS_GRACE)));
-    futures::future::join_all(stops).await.into_iter().collect::<Result<(), _>>()?;
-    crate::pod::remove_everything(calls, &observed).await?;
-    kubelet.dra.unprepare(uid).await?;
-    if kubelet.allocation.release(uid).await {
-        kubelet.cpus_changed();
-    }
-    kubelet.volumes.tear_down(uid).await?;
-    Ok(processes::remove(&kubelet.cgroup_root, uid)?)
 }
 
 /// Tells workers when the runtime has news, by its events or by asking again and again.
@@ -413,13 +380,17 @@ pub async fn follow_runtime(kubelet: Arc<Kubelet>, stop: CancellationToken) {
         loop {
             match runtime.container_events().await {
                 Ok(mut events) => {
+                    metrics.add(Metric::EventsConnections, &[]);
                     wake_all(register);
                     while let Some(Ok(event)) = events.next().await {
                         wake(register, &event);
                     }
                 }
                 Err(error) if error.is_unimplemented() => relist(runtime.as_ref(), register, metrics).await,
-                Err(error) => tracing::debug!(%error, "runtime's events not followed"),
+                Err(error) => {
+                    metrics.add(Metric::EventsErrors, &[]);
+                    tracing::debug!(%error, "runtime's events not followed");
+                }
             }
             tokio::time::sleep(REOPEN).await;
             wake_all(register);

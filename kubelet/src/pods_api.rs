@@ -4,8 +4,9 @@ use crate::cgroup_names::Names;
 use crate::cri::{self, Runtime, api};
 use crate::volume_stats::VolumeStats;
 use async_trait::async_trait;
+use coracle_storage::volumes::Count;
 use k8s_openapi::api::core::v1::Pod;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,6 +71,21 @@ pub trait PodsApi: Send + Sync + 'static {
     /// How the cgroups of pods are called.
     fn cgroup_names(&self) -> Names {
         Names::default()
+    }
+
+    /// The UIDs of pods that are gone from their source and have not ended yet.
+    fn orphans(&self) -> HashSet<String> {
+        HashSet::new()
+    }
+
+    /// The image that sandboxes are made of.
+    fn sandbox_image(&self) -> String {
+        String::new()
+    }
+
+    /// How many volumes pods want and have, by plugin.
+    fn volumes(&self) -> BTreeMap<String, Count> {
+        BTreeMap::new()
     }
 
     /// Claims that are, or may be, prepared, by driver; `<any>` stands for all.

@@ -1,5 +1,6 @@
 //! Writes a pod's status, apart from the worker, so that a slow API server never slows a container.
 
+use crate::metrics::{Metric, Metrics};
 use crate::pod_facts::labels::is_static;
 use crate::pod_facts::termination::{BY_KUBELET, DISRUPTION, RESTARTING};
 use crate::static_pods;
@@ -8,7 +9,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -34,6 +35,8 @@ struct Wanted {
     /// What the API server has is not known any more.
     forget: bool,
     status: Option<Arc<PodStatus>>,
+    /// Since when what is wanted is not written.
+    since: Option<Instant>,
 }
 
 /// The newest status wins; older ones that were not written yet are skipped.
@@ -45,8 +48,9 @@ pub struct Publisher {
 
 impl Publisher {
     /// `pod` is the object as last seen; its UID guards every write.
-    pub fn spawn(client: kube::Client, pod: &Pod) -> Self {
-        let (wanted, wishes) = watch::channel(Wanted { version: 0, forget: false, status: None });
+    pub fn spawn(client: kube::Client, pod: &Pod, metrics: Metrics) -> Self {
+        let (wanted, wishes) =
+            watch::channel(Wanted { version: 0, forget: false, status: None, since: None });
         let (done, written) = watch::channel(0);
         let namespace = pod.namespace().unwrap_or_default();
         let writer = Writer {
@@ -58,7 +62,17 @@ impl Publisher {
             version: pod.resource_version(),
         };
         let stop = CancellationToken::new();
-        tokio::spawn(stop.clone().run_until_cancelled_owned(writer.run(wishes, done)));
+        let written_at = wanted.clone();
+        let noted = move |version| {
+            written_at.send_if_modified(|wanted| {
+                if let Some(since) = wanted.since.take_if(|_| wanted.version == version) {
+                    metrics.took(Metric::StatusSync, &[], since.elapsed());
+                }
+                false
+            });
+            done.send_replace(version);
+        };
+        tokio::spawn(stop.clone().run_until_cancelled_owned(writer.run(wishes, noted)));
         Self { wanted, written, _stop: stop.drop_guard() }
     }
 
@@ -69,6 +83,7 @@ impl Publisher {
             }
             wanted.version += 1;
             wanted.status = Some(Arc::new(status));
+            wanted.since.get_or_insert_with(Instant::now);
             true
         });
     }
@@ -108,7 +123,8 @@ enum Failure {
 }
 
 impl Writer {
-    async fn run(mut self, mut wishes: watch::Receiver<Wanted>, done: watch::Sender<u64>) {
+    /// `done` is told each version that was written.
+    async fn run(mut self, mut wishes: watch::Receiver<Wanted>, done: impl Fn(u64)) {
         while wishes.changed().await.is_ok() {
             let (mut pause, mut conflict_pause) = (RETRY_INTERVAL, CONFLICT);
             loop {
@@ -123,7 +139,7 @@ impl Writer {
                 let Some(status) = status else { break };
                 match self.write(&status).await {
                     Ok(()) => {
-                        done.send_replace(version);
+                        done(version);
                         break;
                     }
                     Err(Failure::Gone) if self.mirrors.is_none() => return,

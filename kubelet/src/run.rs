@@ -20,6 +20,7 @@ use crate::images::records::Records;
 use crate::kubelet::{Kubelet, Register};
 use crate::last_seen::{LastSeen, LastSeenError};
 use crate::logind;
+use crate::metrics::{Metric, Metrics};
 use crate::node::kernel::{self, KernelError};
 use crate::objects::ObjectCache;
 use crate::observer::Observer;
@@ -34,12 +35,12 @@ use crate::{
     shutdown,
 };
 use coracle_client::{Context, Recorder};
-use coracle_storage::volumes::{LinuxMounter, Mounter, Volumes, VolumesConfig};
+use coracle_storage::volumes::{LinuxMounter, Listener, Mounter, Volumes, VolumesConfig};
 use k8s_openapi::api::core::v1::Service;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -206,7 +207,8 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         apparmor: crate::facts::apparmor(),
         client: context.client.clone(),
         users: users(&pods_dir, config.node.max_pods),
-        volumes: Volumes::new(of_volumes, parts.mounter, objects.clone(), drivers.clone()),
+        volumes: Volumes::new(of_volumes, parts.mounter, objects.clone(), drivers.clone())
+            .told_to(volumes_timed(config.metrics.clone())),
         drivers,
         objects,
         last_seen,
@@ -230,6 +232,7 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         calls: TaskTracker::new(),
         shims: parts.shims,
         register,
+        static_pod_ended: Notify::new(),
         components: Arc::new(Components::new(&config)),
         live: now,
         metrics: config.metrics.clone(),
@@ -252,6 +255,15 @@ fn objects_changed(register: &Register) -> Arc<dyn Fn(&str) + Send + Sync> {
         if let Some(slot) = register.lock().get(uid) {
             slot.inbox.put(|mail| mail.objects = true);
         }
+    })
+}
+
+/// Counts work on volumes.
+fn volumes_timed(metrics: Metrics) -> Listener {
+    Arc::new(move |timed| {
+        let status = if timed.failed { "fail-unknown" } else { "success" };
+        let labels = ["false", timed.operation, status, &timed.plugin];
+        metrics.took(Metric::VolumeOperations, &labels, timed.time);
     })
 }
 

@@ -110,7 +110,7 @@ impl Shown {
     /// Shows each state; never ends.
     async fn follow(&self, config: &Config, client: &kube::Client, began: Timestamp) {
         let pod = self.pod.lock().clone();
-        *self.publisher.lock() = Some(Publisher::spawn(client.clone(), &pod));
+        *self.publisher.lock() = Some(Publisher::spawn(client.clone(), &pod, config.metrics.clone()));
         let mut states = self.component.state.clone();
         loop {
             let state = states.borrow_and_update().clone();

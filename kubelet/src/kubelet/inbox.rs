@@ -63,6 +63,7 @@ pub struct Inbox {
     mail: Mutex<Mail>,
     changed: watch::Sender<()>,
     evicted: AtomicBool,
+    removed: AtomicBool,
 }
 
 impl Inbox {
@@ -81,6 +82,17 @@ impl Inbox {
     /// Whether the pod is on its way out by [`evict`](Self::evict).
     pub fn is_evicted(&self) -> bool {
         self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// Ends the pod because it is gone from its source.
+    pub fn remove(&self) {
+        self.removed.store(true, Ordering::Relaxed);
+        self.put(|mail| mail.removed = true);
+    }
+
+    /// Whether the pod is gone from its source, though its containers may run on for their grace period.
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Relaxed)
     }
 
     /// Everything that has come; only the worker calls this.

@@ -28,16 +28,16 @@ use crate::pods_api::{ContainerHandle, PodHandle, PodsApi};
 use crate::volume_stats::VolumeStats;
 use coracle_client::{Informer, Recorder};
 use coracle_storage::csi::Drivers;
-use coracle_storage::volumes::Volumes;
 use coracle_storage::volumes::downward::Allocatable;
+use coracle_storage::volumes::{Count, Volumes};
 use inbox::Inbox;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use parking_lot::Mutex;
-use room::Waiting;
-use std::collections::{BTreeMap, HashMap};
+use room::{Granted, Trigger, Waiting};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::task::TaskTracker;
 
 /// A pod in the register.
@@ -50,7 +50,7 @@ pub struct PodEntry {
     /// It waits for room to be resized.
     pub waiting: Option<Waiting>,
     /// It has got the room that it waited for, and its worker has not seen it yet: `pod` has the resources already.
-    pub granted: Option<Arc<Pod>>,
+    pub granted: Option<Granted>,
 }
 
 impl PodEntry {
@@ -98,6 +98,8 @@ pub struct Kubelet {
     pub cgroup_root: PathBuf,
     pub allocatable: Allocatable,
     pub register: Register,
+    /// Told when the last of a static pod's task is done.
+    pub static_pod_ended: Notify,
     /// The parts of this process that are shown as pods.
     pub components: Arc<Components>,
     pub observer: Observer,
@@ -151,8 +153,8 @@ impl Kubelet {
     }
 
     /// Gives the pods that wait for room what there is.
-    pub fn room_changed(&self) {
-        room::give(&mut self.register.lock(), &self.allocatable);
+    pub fn room_changed(&self, trigger: Trigger) {
+        room::give(&mut self.register.lock(), &self.allocatable, trigger);
     }
 }
 
@@ -180,6 +182,20 @@ impl PodsApi for Kubelet {
 
     fn volume_stats(&self) -> Arc<VolumeStats> {
         self.volume_stats.clone()
+    }
+
+    fn orphans(&self) -> HashSet<String> {
+        let register = self.register.lock();
+        let gone = register.iter().filter(|(_, slot)| slot.inbox.is_removed());
+        gone.map(|(uid, _)| uid.clone()).collect()
+    }
+
+    fn sandbox_image(&self) -> String {
+        self.config.pause_image.clone()
+    }
+
+    fn volumes(&self) -> BTreeMap<String, Count> {
+        self.volumes.counts()
     }
 
     fn claims_in_use(&self) -> BTreeMap<String, usize> {

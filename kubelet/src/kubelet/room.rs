@@ -43,6 +43,37 @@ pub struct Waiting {
     pub since: Instant,
 }
 
+/// What made room be looked for, in upstream's words for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// The pod itself wants something else.
+    Updated,
+    /// Another one was resized.
+    Resized,
+    /// Another one's containers have ended.
+    Terminated,
+    /// Another one has gone.
+    Removed,
+}
+
+impl Trigger {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Updated => "pod_updated",
+            Self::Resized => "pod_resized",
+            Self::Terminated => "pod_terminated",
+            Self::Removed => "pods_removed",
+        }
+    }
+}
+
+/// A pod as it was granted, and why then.
+#[derive(Clone, Debug)]
+pub struct Granted {
+    pub pod: Arc<Pod>,
+    pub trigger: Trigger,
+}
+
 /// CPU in thousandths and memory in bytes, in the order of [`RESIZABLE`].
 fn amounts(pod: &Pod) -> [i64; 2] {
     [requests(pod, "cpu").milli(), requests(pod, "memory").units()]
@@ -88,7 +119,7 @@ fn rank(waiting: &Waiting, granted: &Pod) -> (bool, Reverse<i32>, bool, Instant)
 /// Grants what there is room for, in order, and wakes those that were granted something. One that finds no room is no
 /// reason for those behind it to wait. Says why each of the others has not got what it wants; what can never be granted
 /// waits no more.
-pub fn give(slots: &mut Slots, node: &Allocatable) -> HashMap<String, Pending> {
+pub fn give(slots: &mut Slots, node: &Allocatable, trigger: Trigger) -> HashMap<String, Pending> {
     let mut order: Vec<_> = slots
         .iter()
         .filter_map(|(uid, slot)| Some((rank(slot.waiting.as_ref()?, &slot.pod), uid.clone())))
@@ -105,7 +136,7 @@ pub fn give(slots: &mut Slots, node: &Allocatable) -> HashMap<String, Pending> {
         match verdict {
             Ok(()) => {
                 slot.pod = Arc::new(Pod { status: slot.pod.status.clone(), ..Pod::clone(&wanted) });
-                slot.granted = Some(wanted);
+                slot.granted = Some(Granted { pod: wanted, trigger });
                 slot.waiting = None;
                 slot.inbox.put(|mail| mail.runtime = true);
             }

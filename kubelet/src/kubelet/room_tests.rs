@@ -78,8 +78,9 @@ fn who_comes_first_gets_the_room() {
                 (uid, has.clone(), wants.clone(), *priority)
             });
             let mut slots = slots(&all);
-            let without = give(&mut slots, &NODE);
+            let without = give(&mut slots, &NODE, Trigger::Resized);
             assert_eq!(granted(&slots), ["a"], "{name}");
+            assert_eq!(slots["a"].granted.as_ref().unwrap().trigger.name(), "pod_resized");
             assert!(matches!(without["b"], Pending::Deferred(_)), "{name}");
             assert!(slots["a"].waiting.is_none() && slots["b"].waiting.is_some(), "{name}");
         }
@@ -90,21 +91,21 @@ fn who_comes_first_gets_the_room() {
 fn who_gives_something_up_makes_room_for_the_others() {
     let mut slots =
         slots(&[("a", cpu("1"), cpu("3"), 100), ("b", cpu("3"), cpu("1"), 0), ("c", cpu("0"), cpu("9"), 0)]);
-    let without = give(&mut slots, &NODE);
+    let without = give(&mut slots, &NODE, Trigger::Resized);
     assert_eq!(granted(&slots), ["a", "b"], "b shrinks first, and a takes what it gave up");
     assert!(matches!(without["c"], Pending::Infeasible { .. }));
     assert!(slots["c"].waiting.is_none(), "what can never be granted is not tried again");
     // Room that was granted counts at once, and is there again when its pod goes.
     slots.get_mut("c").unwrap().waiting = Some(Waiting { pod: pod("c", cpu("1"), 0), since: Instant::now() });
-    assert!(give(&mut slots, &NODE).contains_key("c"));
+    assert!(give(&mut slots, &NODE, Trigger::Resized).contains_key("c"));
     slots.remove("a");
-    assert!(give(&mut slots, &NODE).is_empty());
+    assert!(give(&mut slots, &NODE, Trigger::Resized).is_empty());
     assert!(!slots["c"].inbox.take().is_empty(), "its worker is told");
 }
 
 #[test]
 fn one_without_room_is_no_reason_for_others_to_wait() {
     let mut slots = slots(&[("a", cpu("1"), cpu("4"), 100), ("b", cpu("1"), cpu("2"), 0)]);
-    let without = give(&mut slots, &NODE);
+    let without = give(&mut slots, &NODE, Trigger::Resized);
     assert_eq!((granted(&slots), without.len()), (vec!["b"], 1));
 }

@@ -18,6 +18,7 @@ const CLAIMS: &[f64] =
     &[0.1, 0.15, 0.25, 0.4, 0.5, 0.75, 1.0, 1.5, 2.5, 4.0, 5.0, 7.5, 10.0, 15.0, 25.0, 40.0];
 const PULLS: &[f64] =
     &[1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 180.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0];
+const STATUS: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
 const VOLUMES: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
 coracle_metrics::metric_families! { "";
@@ -42,6 +43,28 @@ coracle_metrics::metric_families! { "";
         "Cumulative number of pods that the node refused";
     PodStart = histogram{POD_START} "kubelet_pod_start_duration_seconds" [],
         "Duration in seconds from when the kubelet first saw a pod to when all its containers ran";
+    PodStartTotal = histogram{POD_START} "kubelet_pod_start_total_duration_seconds" [],
+        "Duration in seconds from when a pod was created to when all its containers ran";
+    PodStartSli = histogram{POD_START} "kubelet_pod_start_sli_duration_seconds" [],
+        "The same without pulling images and without init containers";
+    ContainersPerPod = histogram(1.0, 2.0, 5) "kubelet_containers_per_pod_count" [],
+        "Number of containers of the pods that came";
+    StatusSync = histogram{STATUS} "kubelet_pod_status_sync_duration_seconds" [],
+        "Duration in seconds from when a pod's status changed to when the API server had it";
+    Sandbox = histogram{DEFAULT} "kubelet_run_podsandbox_duration_seconds" ["runtime_handler"],
+        "Duration in seconds of making a sandbox, by handler";
+    SandboxErrors = counter "kubelet_run_podsandbox_errors_total" ["runtime_handler"],
+        "Cumulative number of sandboxes that could not be made, by handler";
+    UserPods = counter "kubelet_started_user_namespaced_pods_total" [],
+        "Cumulative number of pods started with users of their own";
+    UserPodsErrors = counter "kubelet_started_user_namespaced_pods_errors_total" [],
+        "Cumulative number of errors when starting pods with users of their own";
+    OrphanedPods = counter "kubelet_orphaned_runtime_pods_total" [],
+        "Cumulative number of pods that the runtime had and nobody knew";
+    Preemptions = counter "kubelet_preemptions" ["preemption_signal"],
+        "Cumulative number of pods that made room for critical ones, by what was short";
+    WorkerStart = histogram{DEFAULT} "kubelet_pod_worker_start_duration_seconds" [],
+        "Duration in seconds from when the kubelet saw a pod to when its worker began";
     PodWorker = histogram{DEFAULT} "kubelet_pod_worker_duration_seconds" ["operation_type"],
         "Duration in seconds of one step of a pod's worker";
     PlegRelist = histogram{DEFAULT} "kubelet_pleg_relist_duration_seconds" [],
@@ -54,6 +77,10 @@ coracle_metrics::metric_families! { "";
         "Duration in seconds of writing the cgroup of a pod";
     ImagePull = histogram{PULLS} "kubelet_image_pull_duration_seconds" ["image_size_in_bytes"],
         "Duration in seconds of pulling an image, by its size";
+    ImagesRemoved = counter "kubelet_image_garbage_collected_total" ["reason"],
+        "Cumulative number of images removed for space, or for their age";
+    InFlight = gauge "kubelet_http_inflight_requests" ["method", "path", "server_type", "long_running"],
+        "Number of requests that are being answered";
     Requests = counter "kubelet_http_requests_total" ["method", "path", "server_type", "long_running"],
         "Cumulative number of requests that were answered";
     RequestDuration = histogram{DEFAULT} "kubelet_http_requests_duration_seconds" ["method", "path", "server_type", "long_running"],
@@ -62,6 +89,8 @@ coracle_metrics::metric_families! { "";
         "Cumulative number of changes to the resources of containers that were asked for";
     InfeasibleResizes = counter "kubelet_pod_infeasible_resizes_total" ["reason_detail"],
         "Cumulative number of resizes that the node can never grant";
+    DeferredResizes = counter "kubelet_pod_deferred_accepted_resizes_total" ["retry_trigger"],
+        "Cumulative number of resizes that were granted after they had to wait";
     ResizeDuration = histogram(10.0, 2.0, 15) "kubelet_pod_resize_duration_milliseconds" ["success"],
         "Duration in milliseconds from when a resize was granted to when it was carried out";
     VolumeOperations = histogram{VOLUMES} "storage_operation_duration_seconds" ["migrated", "operation_name", "status", "volume_plugin"],
@@ -106,6 +135,12 @@ coracle_metrics::metric_families! { "";
         "Cumulative number of Get requests that failed";
     PodResourcesAllocatableErrors = counter "kubelet_pod_resources_endpoint_errors_get_allocatable" ["server_api_version"],
         "Cumulative number of GetAllocatableResources requests that failed";
+    EventsErrors = counter "kubelet_evented_pleg_connection_error_count" [],
+        "Cumulative number of failures to follow the runtime's events";
+    EventsConnections = counter "kubelet_evented_pleg_connection_success_count" [],
+        "How often the runtime's events began to be followed";
+    SleepsCut = counter "kubelet_sleep_action_terminated_early_total" [],
+        "Cumulative number of sleeping hooks that were ended before their time";
     ShutdownStart = gauge "kubelet_graceful_shutdown_start_time_seconds" [],
         "When pods were told last that the machine ends, in seconds since 1970";
     ShutdownEnd = gauge "kubelet_graceful_shutdown_end_time_seconds" [],
@@ -128,6 +163,11 @@ impl Metrics {
         self.families.add(metric, labels, 1);
     }
 
+    /// Adds to a gauge, or takes from it.
+    pub fn change(&self, metric: Metric, labels: &[&str], by: i64) {
+        self.families.add(metric, labels, by);
+    }
+
     /// Sets a gauge.
     pub fn set(&self, metric: Metric, labels: &[&str], to: usize) {
         self.families.set(metric, labels, i64::try_from(to).unwrap_or(i64::MAX));
@@ -135,6 +175,11 @@ impl Metrics {
 
     pub fn took(&self, metric: Metric, labels: &[&str], time: Duration) {
         self.families.observe(metric, labels, time);
+    }
+
+    /// For families of other things than times.
+    pub fn counted(&self, metric: Metric, labels: &[&str], amount: f64) {
+        self.families.observe_number(metric, labels, amount);
     }
 
     /// For families in milliseconds.

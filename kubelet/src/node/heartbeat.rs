@@ -104,6 +104,14 @@ fn labels(config: &Config) -> BTreeMap<String, String> {
     own.chain(config.node_labels.iter().cloned()).collect()
 }
 
+/// What a node has to say of its machine and does not.
+fn wrong_labels(node: &Node) -> BTreeMap<&'static str, &'static str> {
+    let has =
+        |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
+    let own = [(well_known::OS, "linux"), (well_known::ARCH, facts::go_arch())];
+    own.into_iter().filter(|(key, value)| has(key) != Some(value)).collect()
+}
+
 impl Heart {
     /// Wakes who evicts, again and again while somebody has to go.
     fn tell(&self, due: Option<Rule>) {
@@ -228,7 +236,26 @@ impl Heart {
         if self.runtime.is_well() { self.kubelet.now().registration.status_update } else { LOOK_WHEN_DOWN }
     }
 
+    /// Whoever says that the machine is another one is corrected, as upstream has it.
+    async fn keep_labels(&mut self) -> Result<(), kube::Error> {
+        let wrong = wrong_labels(&self.node);
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let patch = Patch::Merge(json!({ "metadata": { "labels": wrong } }));
+        let api: Api<Node> = Api::all(self.kubelet.client.clone());
+        let name = &self.kubelet.config.node_name;
+        match api.patch(name, &PatchParams::default(), &patch).await {
+            Ok(node) => self.node = node,
+            // The status is written next, and finds the same.
+            Err(kube::Error::Api(answer)) if answer.code == 404 => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
     async fn write_if_due(&mut self, new: &NodeStatus) -> Result<(), kube::Error> {
+        self.keep_labels().await?;
         let due = self.written.elapsed() >= self.kubelet.now().registration.status_report;
         let old = self.node.status.clone().unwrap_or_default();
         if due || !same(&old, new) {
@@ -348,6 +375,18 @@ async fn renew(api: &Api<Lease>, config: &Config, node: String) -> Result<(), ku
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_said_of_the_machine_is_corrected() {
+        let mut node = Node::default();
+        let both = BTreeMap::from([(well_known::OS, "linux"), (well_known::ARCH, facts::go_arch())]);
+        assert_eq!(wrong_labels(&node), both);
+        let labels = both.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        node.metadata.labels = Some(labels);
+        assert_eq!(wrong_labels(&node), BTreeMap::new());
+        node.metadata.labels.get_or_insert_default().insert(well_known::OS.to_owned(), "dummy".to_owned());
+        assert_eq!(wrong_labels(&node), BTreeMap::from([(well_known::OS, "linux")]));
+    }
 
     #[test]
     fn what_is_gone_is_taken_away() {

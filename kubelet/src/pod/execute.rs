@@ -109,6 +109,9 @@ impl Worker {
                 let runtime = self.kubelet.runtime.clone();
                 let target = Target { runtime, container_id: id.to_owned(), ip: self.ip() };
                 let limited = tokio::time::timeout(timeout, action.run(&target, timeout)).await;
+                if limited.is_err() && matches!(action, Action::Sleep(_)) {
+                    self.kubelet.metrics.add(Metric::SleepsCut, &[]);
+                }
                 match limited.unwrap_or_else(|_| Outcome::Failure("timed out".to_owned())) {
                     Outcome::Unknown(message) => Outcome::Failure(message),
                     told => told,
@@ -124,17 +127,9 @@ impl Worker {
         let volumes = pod.spec.as_mut().and_then(|s| s.volumes.as_mut());
         volumes.into_iter().for_each(|all| all.retain(|volume| volume.image.is_none()));
         let first = self.observed.containers.is_empty();
-        let SetUp { mounted, failed, notes, timed } =
+        let SetUp { mounted, failed, notes } =
             Box::pin(self.kubelet.volumes.set_up(&pod, &self.kubelet.allocatable, first, Timestamp::now()))
                 .await;
-        for one in timed {
-            let status = if one.failed { "fail-unknown" } else { "success" };
-            self.kubelet.metrics.took(
-                Metric::VolumeOperations,
-                &["false", "volume_mount", status, &one.plugin],
-                one.time,
-            );
-        }
         for note in notes {
             self.event(None, if note.warning { "Warning" } else { "Normal" }, note.reason, note.message);
         }
@@ -221,7 +216,11 @@ impl Worker {
             return;
         }
         self.stop_old_sandboxes().await;
+        let own_users = self.pod.spec.as_ref().and_then(|s| s.host_users) == Some(false);
         self.kubelet.metrics.add(Metric::StartedPods, &[]);
+        if own_users {
+            self.kubelet.metrics.add(Metric::UserPods, &[]);
+        }
         let began = Instant::now();
         let own_cpus = self.kubelet.allocation.has_cpus(&self.uid);
         let limited = self.kubelet.cgroups.set(self.kubelet.runtime.as_ref(), &self.pod, own_cpus).await;
@@ -242,6 +241,9 @@ impl Worker {
             }
             Err(message) => {
                 self.kubelet.metrics.add(Metric::StartedPodsErrors, &[]);
+                if own_users {
+                    self.kubelet.metrics.add(Metric::UserPodsErrors, &[]);
+                }
                 let text = format!("Failed to create pod sandbox: {message}");
                 self.event(None, "Warning", "FailedCreatePodSandBox", text);
                 self.volume_failures = self.volume_failures.saturating_add(1);
@@ -257,7 +259,13 @@ impl Worker {
             .map_err(|e| format!("{}: {e}", config.log_directory))?;
         let handler = self.runtime_handler().await?;
         self.check_users(&config, &handler).await?;
-        self.calls.run_pod_sandbox(config, handler).await.map(|_| ()).map_err(|e| e.to_string())
+        let (began, metrics) = (Instant::now(), &self.kubelet.metrics);
+        let made = self.calls.run_pod_sandbox(config, handler.clone()).await;
+        metrics.took(Metric::Sandbox, &[&handler], began.elapsed());
+        if made.is_err() {
+            metrics.add(Metric::SandboxErrors, &[&handler]);
+        }
+        made.map(|_| ()).map_err(|e| e.to_string())
     }
 
     /// What the pod's RuntimeClass calls the runtime; empty for the default one.

@@ -7,7 +7,7 @@ use super::worker::Worker;
 use crate::cgroup::limits::Limits;
 use crate::container::resources;
 use crate::cri::api;
-use crate::kubelet::room::{self, Pending, Waiting};
+use crate::kubelet::room::{self, Granted, Pending, Trigger, Waiting};
 use crate::metrics::Metric;
 use coracle_api::error::chain;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
@@ -28,7 +28,7 @@ impl Worker {
                 self.kubelet.metrics.add(Metric::RequestedResizes, &asked);
             }
             match self.take_room() {
-                Ok(()) => self.granted(),
+                Ok(trigger) => self.granted(trigger),
                 Err(pending) => self.put_off(pending),
             }
         } else {
@@ -42,32 +42,35 @@ impl Worker {
     }
 
     /// Under the register's lock, so that no two pods take the same room. Whoever waits and comes first gets it first.
-    fn take_room(&self) -> Result<(), Pending> {
+    fn take_room(&self) -> Result<Trigger, Pending> {
         if let Some(infeasible) = self.cannot_resize() {
             return Err(infeasible);
         }
         let mut register = self.kubelet.register.lock();
-        let Some(own) = register.get_mut(&self.uid) else { return Ok(()) };
-        let same = |granted: &Arc<Pod>| granted.metadata.generation == self.wanted.metadata.generation;
-        if own.granted.take().is_some_and(|granted| same(&granted)) {
-            return Ok(());
+        let Some(own) = register.get_mut(&self.uid) else { return Ok(Trigger::Updated) };
+        let same = |granted: &Granted| granted.pod.metadata.generation == self.wanted.metadata.generation;
+        if let Some(granted) = own.granted.take().filter(same) {
+            return Ok(granted.trigger);
         }
         // What was granted to what it wants no more is given back.
         let pod = self.memory.resizes.applied(&self.wanted);
         own.pod = Arc::new(Pod { status: own.pod.status.clone(), ..Pod::clone(&pod) });
         let since = own.waiting.as_ref().map_or_else(Instant::now, |waiting| waiting.since);
         own.waiting = Some(Waiting { pod: self.wanted.clone(), since });
-        let mut without = room::give(&mut register, &self.kubelet.allocatable);
+        let mut without = room::give(&mut register, &self.kubelet.allocatable, Trigger::Updated);
         match without.remove(&self.uid) {
             Some(pending) => Err(pending),
             None => {
                 register.get_mut(&self.uid).and_then(|own| own.granted.take());
-                Ok(())
+                Ok(Trigger::Updated)
             }
         }
     }
 
-    fn granted(&mut self) {
+    fn granted(&mut self, trigger: Trigger) {
+        if let Some(Pending::Deferred(_)) = self.memory.resizes.pending {
+            self.kubelet.metrics.add(Metric::DeferredResizes, &[trigger.name()]);
+        }
         let kept = self.memory.resizes.grant(&self.wanted);
         self.warn_unless(kept);
         self.memory.resize_retry_at = None;
@@ -76,7 +79,7 @@ impl Worker {
         // The downward API may show them.
         self.volumes_ready = false;
         self.volumes_refresh = None;
-        self.kubelet.room_changed();
+        self.kubelet.room_changed(Trigger::Resized);
     }
 
     fn put_off(&mut self, pending: Pending) {

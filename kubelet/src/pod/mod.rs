@@ -3,6 +3,7 @@
 pub mod admit;
 mod claims;
 pub mod crowded;
+mod events;
 mod execute;
 mod execute_resize;
 mod execute_termination;

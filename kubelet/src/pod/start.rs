@@ -126,6 +126,7 @@ impl Worker {
         let present = pulled.map_err(|error| self.pull_failed(name, image, error))?;
         self.pulls.succeeded(image);
         let (alone, waited) = present.pulled.unwrap_or_default();
+        self.start.pulled(waited);
         let text = format!(
             "Successfully pulled image {image:?} in {} ({} including waiting). Image size: {} bytes.",
             took(alone),

@@ -25,14 +25,15 @@ use super::{status, termination_message, timing};
 use crate::cri::Calls;
 use crate::images::pull::PullBackoff;
 use crate::kubelet::inbox::{Inbox, Mail};
+use crate::kubelet::room::Trigger;
 use crate::kubelet::{Kubelet, PodEntry};
 use crate::metrics::Metric;
 use crate::objects::References;
+use crate::pod_facts::labels::is_static;
 use crate::pod_facts::now;
 use crate::probe::prober::Kind as ProbeKind;
 use crate::publisher::Publisher;
 use coracle_api::duration;
-use coracle_client::events::reference;
 use coracle_storage::volumes::Mounted;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
@@ -88,7 +89,7 @@ pub struct Worker {
     pub(super) discard: bool,
     pub(super) seen_at: Timestamp,
     reported: Option<PodStatus>,
-    start: timing::Start,
+    pub(super) start: timing::Start,
 }
 
 impl Worker {
@@ -99,7 +100,7 @@ impl Worker {
         references.follow(&pod);
         let resizes = Resizes::load(&kubelet.volumes.pod_dir(&uid));
         let worker = Self {
-            publisher: Arc::new(Publisher::spawn(kubelet.client.clone(), &pod)),
+            publisher: Arc::new(Publisher::spawn(kubelet.client.clone(), &pod, kubelet.metrics.clone())),
             references,
             uid,
             inbox,
@@ -132,10 +133,22 @@ impl Worker {
             pod,
             kubelet,
         };
-        tokio::spawn(worker.run()).abort_handle()
+        let (kubelet, fixed) = (worker.kubelet.clone(), is_static(&worker.pod));
+        let task = tokio::spawn(worker.run(Instant::now()));
+        let handle = task.abort_handle();
+        if fixed {
+            tokio::spawn(async move {
+                // However it ended.
+                let _ = task.await;
+                kubelet.static_pod_ended.notify_one();
+            });
+        }
+        handle
     }
 
-    async fn run(mut self) {
+    /// `seen` is when the kubelet came to know the pod.
+    async fn run(mut self, seen: Instant) {
+        self.kubelet.metrics.took(Metric::WorkerStart, &[], seen.elapsed());
         loop {
             let mail = self.inbox.take();
             self.read(mail);
@@ -187,7 +200,7 @@ impl Worker {
         self.probes.values().for_each(AbortHandle::abort);
         self.give_back().await;
         self.kubelet.register.lock().remove(&self.uid);
-        self.kubelet.room_changed();
+        self.kubelet.room_changed(Trigger::Removed);
         self.kubelet.metrics.probes.forget(&self.uid);
     }
 
@@ -444,7 +457,7 @@ impl Worker {
         self.publisher.publish(published);
         if ended {
             self.references.release();
-            self.kubelet.room_changed();
+            self.kubelet.room_changed(Trigger::Terminated);
         }
     }
 
@@ -455,7 +468,7 @@ impl Worker {
         slot.inbox = self.inbox.clone();
         slot.observed = Arc::new(self.observed.clone());
         slot.pod = Arc::new(match &slot.granted {
-            Some(granted) => Pod { status: pod.status, ..Pod::clone(granted) },
+            Some(granted) => Pod { status: pod.status, ..Pod::clone(&granted.pod) },
             None => pod,
         });
     }
@@ -468,28 +481,5 @@ impl Worker {
 
     pub(super) async fn status_written(&self) {
         self.publisher.flush().await;
-    }
-
-    pub(super) fn event(
-        &self,
-        container: Option<&str>,
-        kind: &'static str,
-        reason: &str,
-        message: impl Into<String>,
-    ) {
-        let mut regarding = reference(self.pod.as_ref());
-        regarding.field_path = container.map(|name| {
-            let spec = self.pod.spec.as_ref();
-            let init = spec.and_then(|s| s.init_containers.as_ref());
-            let is_init = init.is_some_and(|all| all.iter().any(|c| c.name == name));
-            let list = if is_init { "initContainers" } else { "containers" };
-            format!("spec.{list}{{{name}}}")
-        });
-        let message = message.into();
-        if self.kubelet.config.standalone {
-            // Nobody else hears of it.
-            tracing::info!(pod = %self.full_name(), reason, message, "{kind}");
-        }
-        self.kubelet.recorder.event(regarding, kind, reason, message);
     }
 }

@@ -198,6 +198,7 @@ impl Server {
     /// Authenticates, authorizes and answers. Errors become plain text, as upstream's kubelet words them.
     async fn handle(self: Arc<Self>, request: Request<Body>, peer: &auth::Peer) -> Response<Body> {
         let (began, labels) = (Instant::now(), labels(&request));
+        let _in_flight = InFlight::of(&self.metrics, &labels);
         let answer = async {
             let (parts, body) = request.into_parts();
             let admitted = self.gate.admit(&parts, peer).await?;
@@ -211,6 +212,25 @@ impl Server {
         self.metrics.add(Metric::Requests, &labels);
         self.metrics.took(Metric::RequestDuration, &labels, began.elapsed());
         answer
+    }
+}
+
+/// Counts a request among those that are being answered, until it goes.
+struct InFlight<'a> {
+    metrics: &'a Metrics,
+    labels: &'a [Cow<'static, str>; 4],
+}
+
+impl<'a> InFlight<'a> {
+    fn of(metrics: &'a Metrics, labels: &'a [Cow<'static, str>; 4]) -> Self {
+        metrics.change(Metric::InFlight, &labels.each_ref().map(|label| &**label), 1);
+        Self { metrics, labels }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.metrics.change(Metric::InFlight, &self.labels.each_ref().map(|label| &**label), -1);
     }
 }
 

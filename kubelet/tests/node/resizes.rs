@@ -1,7 +1,7 @@
 //! Pods that are resized while they run.
 
 use crate::support::{World, condition};
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 fn amounts(cpu: &str, memory: &str) -> Value {
@@ -18,6 +18,19 @@ fn is_quiet(pod: &Value) -> bool {
     let kinds = ["PodResizePending", "PodResizeInProgress"];
     kinds.iter().all(|kind| condition(pod, kind).is_null())
         && pod["status"]["observedGeneration"] == pod["metadata"]["generation"]
+}
+
+/// What had to wait is counted when it is granted, by what made room for it.
+async fn deferred_is_counted(world: &World) {
+    resize(world, "p", json!({ "resources": amounts("1", "48Mi") })).await;
+    world.pod_until("p", |pod| condition(pod, "PodResizePending") == "True").await;
+    world.pods().delete("q", &DeleteParams::default()).await.unwrap();
+    world.pod_until("p", |pod| is_quiet(pod) && pod["status"]["resources"] == amounts("1", "48Mi")).await;
+    let line =
+        |trigger| format!("kubelet_pod_deferred_accepted_resizes_total{{retry_trigger=\"{trigger}\"}} 1");
+    let page = world.figures();
+    let counted = ["pod_terminated", "pods_removed"].map(|trigger| page.lines().any(|l| l == line(trigger)));
+    assert_ne!(counted[0], counted[1], "{page}");
 }
 
 #[tokio::test]
@@ -68,9 +81,10 @@ async fn a_pod_is_resized_with_its_containers_and_its_kubelet_may_restart() {
     resize(&world, "p", json!({ "resources": amounts("60m", "48Mi") })).await;
     world.pod_until("p", |pod| is_quiet(pod) && pod["status"]["resources"] == amounts("60m", "48Mi")).await;
     assert_eq!((told("own"), told("none")), ((3000, 16 << 20), (6000, 48 << 20)));
+    assert!(world.runtime.stops().is_empty());
+    deferred_is_counted(&world).await;
     let pod = world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
     for status in pod["status"]["containerStatuses"].as_array().unwrap() {
         assert_eq!(status["restartCount"], 0);
     }
-    assert!(world.runtime.stops().is_empty());
 }

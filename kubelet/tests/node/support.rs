@@ -14,6 +14,7 @@ use coracle_client::{Context, Informers};
 use coracle_kubelet::config::EvictionSettings;
 use coracle_kubelet::cri::CriClient;
 use coracle_kubelet::logind::Paths;
+use coracle_kubelet::metrics::Metrics;
 use coracle_kubelet::{Config, Parts, build};
 use coracle_storage::volumes::{MountTable, Mounter, NfsMount, Tmpfs, VolumeError};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -67,6 +68,8 @@ pub struct World {
     pub eviction: EvictionSettings,
     /// What of its configuration is not as usual.
     pub written: Value,
+    /// What its kubelets count.
+    metrics: Metrics,
     /// What it shows of its process.
     pub components: Vec<coracle_kubelet::Component>,
     kubelet: Option<(CancellationToken, JoinHandle<()>)>,
@@ -132,6 +135,7 @@ impl World {
             dir: tempfile::tempdir().unwrap(),
             eviction: never_short(),
             written: json!({}),
+            metrics: Metrics::default(),
             components: Vec::new(),
             kubelet: None,
             away: Arc::default(),
@@ -161,6 +165,7 @@ impl World {
         config.log_dir = self.dir.path().join("logs");
         config.log_links = Some(self.dir.path().join("containers"));
         config.eviction = self.eviction.clone();
+        config.metrics = self.metrics.clone();
         config.runtime_patience = Duration::ZERO;
         config.components.clone_from(&self.components);
         config.dra_patience = Duration::from_millis(500);
@@ -194,6 +199,13 @@ impl World {
     pub fn reboot(&self) {
         self.runtime.reboot();
         self.mounter.0.lock().clear();
+    }
+
+    /// What has been counted, as a page.
+    pub fn figures(&self) -> String {
+        let mut text = coracle_metrics::Text::default();
+        self.metrics.render(&mut text);
+        text.finish()
     }
 
     pub async fn stop_kubelet(&mut self) {

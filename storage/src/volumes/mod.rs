@@ -5,6 +5,7 @@
 //! `<pods-dir>/<uid>`, laid out as Kubernetes lays it out, and goes with it; what needs its plugin to go has a [`Record`].
 
 mod atomic_writer;
+mod book;
 mod config_map;
 pub mod downward;
 mod downward_api;
@@ -28,6 +29,7 @@ mod set_up;
 mod sub_path;
 mod tear_down;
 
+pub use book::{Count, Listener, Timed};
 pub use error::VolumeError;
 pub(crate) use host::make_dir_all;
 pub use host::{LinuxMounter, MountTable, Mounter, NfsMount, Tmpfs};
@@ -41,10 +43,11 @@ pub use set_up::{Note, SetUp, SetUpError};
 pub use sub_path::SubPath;
 
 use crate::csi::{Csi, Drivers};
+use book::Book;
 use locks::Locks;
 use parking_lot::Mutex;
 use record::Records;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{Notify, watch};
@@ -73,6 +76,7 @@ pub struct Volumes {
     staged: Mutex<HashSet<String>>,
     /// What this process has published, by the pod's UID and its name of the volume.
     published: Mutex<HashMap<(String, String), Mounted>>,
+    book: Book,
     in_use: Mutex<BTreeSet<String>>,
     in_use_changed: Notify,
     /// What the Node says is in use, as the API server has it.
@@ -112,6 +116,7 @@ impl Volumes {
             locks: Locks::default(),
             staged: Mutex::default(),
             published: Mutex::default(),
+            book: Book::default(),
             in_use: Mutex::default(),
             in_use_changed: Notify::new(),
             reported: watch::Sender::default(),
@@ -119,6 +124,18 @@ impl Volumes {
         };
         volumes.note_in_use(in_use(&volumes.records));
         volumes
+    }
+
+    /// Tells `listener` how long everything takes from now on.
+    #[must_use]
+    pub fn told_to(mut self, listener: Listener) -> Self {
+        self.book = Book::told_to(listener);
+        self
+    }
+
+    /// How many volumes pods want and have, by plugin.
+    pub fn counts(&self) -> BTreeMap<String, Count> {
+        self.book.counts()
     }
 
     pub fn pod_dir(&self, uid: &str) -> PathBuf {

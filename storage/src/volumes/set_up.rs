@@ -1,5 +1,6 @@
 //! Setting up the volumes of a pod.
 
+use super::book::{Timed, plugin_name};
 use super::plugin::{Mounted, Request, VolumePlugin};
 use super::record::{Record, Records};
 use super::resolve::{Source, resolve};
@@ -40,17 +41,6 @@ pub struct SetUp {
     pub mounted: BTreeMap<String, Mounted>,
     pub failed: Vec<SetUpError>,
     pub notes: Vec<Note>,
-    /// Of volumes that were not there already.
-    pub timed: Vec<Timed>,
-}
-
-/// How long it took to set a volume up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Timed {
-    /// As upstream names it: `kubernetes.io/empty-dir`.
-    pub plugin: String,
-    pub time: Duration,
-    pub failed: bool,
 }
 
 /// What a set-up is told beside the volume.
@@ -107,22 +97,21 @@ impl Volumes {
             now: of.now,
             first: of.first,
         };
-        let (began, known) = (Instant::now(), self.is_published(uid, &volume.name));
-        let mounted = match plugin.prepare(&request).await {
+        let (began, prepared) = (Instant::now(), plugin.prepare(&request).await);
+        let name = plugin_name(plugin.name(), prepared.as_ref().ok().and_then(Option::as_ref));
+        let known = self.book.want(uid, &volume.name, &name);
+        let mounted = match prepared {
             Ok(None) => plugin.publish(&request, None).await,
             Ok(Some(record)) => self.set_up_recorded(plugin, &request, record, &mut done.notes).await,
             Err(error) => Err(error),
         };
         if !known {
-            let (plugin, failed) = (plugin.name().to_owned(), mounted.is_err());
-            done.timed.push(Timed { plugin, time: began.elapsed(), failed });
+            let (time, failed) = (began.elapsed(), mounted.is_err());
+            self.book.timed(Timed { operation: "volume_mount", plugin: name, time, failed });
         }
         let mounted = mounted?;
+        self.book.stands(uid, &volume.name);
         Ok(Mounted { read_only: mounted.read_only || spec.read_only, ..mounted })
-    }
-
-    fn is_published(&self, uid: &str, volume: &str) -> bool {
-        self.published.lock().contains_key(&(uid.to_owned(), volume.to_owned()))
     }
 
     /// First the record, then the step that it is of: whatever happens in between, the volume is taken away again.

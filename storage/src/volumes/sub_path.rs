@@ -10,6 +10,9 @@ use nix::errno::Errno;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+/// In a pod's directory: what parts of its volumes are bound to.
+pub(super) const DIRECTORY: &str = "volume-subpaths";
+
 /// A container's mount of a part of a volume.
 pub struct SubPath<'a> {
     pub volume: &'a str,
@@ -33,7 +36,7 @@ pub(super) fn prepare(
     if !relative.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
         return Err(escapes());
     }
-    let places = pod_dir.join("volume-subpaths").join(request.volume).join(request.container);
+    let places = pod_dir.join(DIRECTORY).join(request.volume).join(request.container);
     make_dir_all(&places, 0o750)?;
     let target = places.join(request.mount.to_string());
     let root = Dir::open(request.root).map_err(|e| VolumeError::io("open", request.root, e))?;

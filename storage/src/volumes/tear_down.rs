@@ -1,52 +1,95 @@
 //! Taking volumes away: from a pod, and from the node once no pod has them.
 
+use super::book::{Timed, plugin_name};
 use super::host::Mounter;
 use super::record::{Record, Records};
-use super::{VolumeError, Volumes, blocking, empty_dir};
+use super::{VolumeError, Volumes, blocking, empty_dir, sub_path};
 use crate::beneath::remove_below;
 use crate::quota;
 use std::path::Path;
+use std::time::Instant;
+
+/// Upstream's word for taking a volume from a pod.
+const UNMOUNT: &str = "volume_unmount";
 
 impl Volumes {
     /// Releases the pod's volumes, then unmounts and removes everything of it. Idempotent. Never deletes through a mount:
     /// what cannot be unmounted is an error, and stays.
     pub async fn tear_down(&self, uid: &str) -> Result<(), VolumeError> {
         self.release(uid).await?;
+        let (pods_dir, dir) = (self.pods_dir.clone(), self.pod_dir(uid));
+        blocking(move || {
+            remove_below(&pods_dir, &dir).map_err(|error| VolumeError::io("remove", &dir, error))
+        })
+        .await
+    }
+
+    /// Takes all volumes from the pod: those that others may wait for, and then what lies in its own directory. For pods
+    /// whose containers have ended for good, as upstream has it: what they had in memory takes the node's. A volume that
+    /// cannot be unstaged is left to [`Volumes::unstage_unused`], and keeps no pod.
+    pub async fn release(&self, uid: &str) -> Result<(), VolumeError> {
+        self.book.unwant(uid);
+        let of = uid.to_owned();
+        for record in self.on_disk(move |records| records.read(&of)).await? {
+            self.release_recorded(uid, &record).await?;
+        }
+        let began = Instant::now();
+        let outcome = self.remove_volumes(uid).await;
+        let (time, failed) = (began.elapsed(), outcome.is_err());
+        if !failed {
+            for plugin in self.book.all_gone(uid) {
+                self.book.timed(Timed { operation: UNMOUNT, plugin, time, failed });
+            }
+        }
+        outcome
+    }
+
+    /// What goes with the pod's directory goes together.
+    async fn remove_volumes(&self, uid: &str) -> Result<(), VolumeError> {
         let dir = self.pod_dir(uid);
         self.unmount(&dir).await?;
         let (host, pods_dir) = (self.host.clone(), self.pods_dir.clone());
         blocking(move || {
-            let projects = empty_dir::projects(host.projects(), &dir.join("volumes"));
-            remove_below(&pods_dir, &dir).map_err(|error| VolumeError::io("remove", &dir, error))?;
+            let volumes = dir.join("volumes");
+            let projects = empty_dir::projects(host.projects(), &volumes);
+            for part in [volumes, dir.join(sub_path::DIRECTORY)] {
+                remove_below(&pods_dir, &part).map_err(|error| VolumeError::io("remove", &part, error))?;
+            }
             quota::release(host.projects(), &pods_dir, &projects);
             Ok(())
         })
         .await
     }
 
-    /// Takes from the pod what others may wait for: volumes that do not simply go with its directory. For pods whose
-    /// containers have ended. A volume that cannot be unstaged is left to [`Volumes::unstage_unused`], and keeps no pod.
-    pub async fn release(&self, uid: &str) -> Result<(), VolumeError> {
-        let of = uid.to_owned();
-        for record in self.on_disk(move |records| records.read(&of)).await? {
-            let _lock = self.locks.lock(&record.unique).await;
-            self.published.lock().remove(&(uid.to_owned(), record.volume.clone()));
-            self.plugin(&record.plugin)?.unpublish(&record).await?;
-            // What lies outside was there before the pod, and stays as it is.
-            let ours = [self.pod_dir(uid), self.records.root.join("plugins")];
-            if ours.iter().any(|dir| record.path.starts_with(dir)) {
-                self.unmount(&record.path).await?;
-            }
-            let (of, released) = (uid.to_owned(), record.clone());
-            self.on_disk(move |records| records.remove(&of, &released)).await?;
-            if let Err(error) = self.unstage_if_unused(&record).await {
-                tracing::warn!(volume = record.unique, %error, "volume not unstaged, trying again");
-            }
-            if record.attached {
-                self.count_in_use().await;
-            }
+    async fn release_recorded(&self, uid: &str, record: &Record) -> Result<(), VolumeError> {
+        let _lock = self.locks.lock(&record.unique).await;
+        let began = Instant::now();
+        let outcome = self.unpublish(uid, record).await;
+        let (time, failed) = (began.elapsed(), outcome.is_err());
+        let plugin = plugin_name(&record.plugin, Some(record));
+        self.book.timed(Timed { operation: UNMOUNT, plugin, time, failed });
+        outcome?;
+        self.book.gone(uid, &record.volume);
+        if let Err(error) = self.unstage_if_unused(record).await {
+            tracing::warn!(volume = record.unique, %error, "volume not unstaged, trying again");
+        }
+        if record.attached {
+            self.count_in_use().await;
         }
         Ok(())
+    }
+
+    /// The caller holds the volume's lock.
+    async fn unpublish(&self, uid: &str, record: &Record) -> Result<(), VolumeError> {
+        self.published.lock().remove(&(uid.to_owned(), record.volume.clone()));
+        self.plugin(&record.plugin)?.unpublish(record).await?;
+        // What lies outside was there before the pod, and stays as it is.
+        let ours = [self.pod_dir(uid), self.records.root.join("plugins")];
+        if ours.iter().any(|dir| record.path.starts_with(dir)) {
+            self.unmount(&record.path).await?;
+        }
+        let (of, released) = (uid.to_owned(), record.clone());
+        self.on_disk(move |records| records.remove(&of, &released)).await
     }
 
     /// Unstages what no pod has: volumes whose last pod went while that was not possible, or while nobody looked. Returns
@@ -75,7 +118,12 @@ impl Volumes {
             return Ok(());
         }
         self.staged.lock().remove(&record.unique);
-        self.plugin(&record.plugin)?.unstage(record).await?;
+        let began = Instant::now();
+        let outcome = self.plugin(&record.plugin)?.unstage(record).await;
+        let (time, failed) = (began.elapsed(), outcome.is_err());
+        let plugin = plugin_name(&record.plugin, Some(record));
+        self.book.timed(Timed { operation: "unmount_device", plugin, time, failed });
+        outcome?;
         let unstaged = record.clone();
         self.on_disk(move |records| records.remove_staged(&unstaged)).await
     }

@@ -158,6 +158,51 @@ fn static_pod(shell: &Shell, node: &str) {
         &["kubernetes.io/config.mirror"],
     );
     shell.until_that(&format!("kubectl exec {name} -- echo here"), |out| out == "here\n");
+    ends_in_its_own_time(shell, file, &name);
+}
+
+/// The object that shows a static pod stays as long as the pod has its grace period, and who comes in its place waits so long.
+fn ends_in_its_own_time(shell: &Shell, file: &str, name: &str) {
+    let manifest = |word: &str| {
+        pod("fixed", &format!("trap '' TERM; while :; do sleep 0.1; done # {word}"), "")
+            .replace("metadata: {name", "metadata: {namespace: static-pod, name")
+            .replace("GracePeriodSeconds: 1", "GracePeriodSeconds: 6")
+    };
+    let shown = format!(
+        "kubectl get pod {name} --ignore-not-found -o jsonpath='{{.metadata.uid}} {{.status.containerStatuses[0].state.running.startedAt}}'"
+    );
+    let shows = |word: &str| {
+        shell.until_that(
+            &format!("kubectl get pod {name} -o jsonpath='{{.spec.containers[0].command}} {{.status.containerStatuses[0].ready}}'"),
+            |out| out.contains(&format!("# {word}\"")) && out.ends_with("true"),
+        );
+    };
+    let killing = |count: usize| {
+        let events = format!(
+            "kubectl get events --field-selector involvedObject.name={name},reason=Killing -o jsonpath='{{range .items[*]}}x{{.count}}{{end}}'"
+        );
+        shell.until_that(&events, |out| {
+            out.split('x').filter_map(|n| n.parse::<usize>().ok()).sum::<usize>() >= count
+        });
+    };
+    std::fs::write(file, manifest("one")).expect("a static pod");
+    shows("one");
+    let before = shell.ok(&shown);
+    killing(1);
+    // Gone and back, as an editor does it, while the pod ends.
+    std::fs::remove_file(file).expect("the static pod's file");
+    killing(2);
+    std::fs::write(file, manifest("one")).expect("a static pod");
+    shell.says(&shown, &before);
+    shell.until_that(&shown, |now| now.trim().contains(' ') && now != before);
+    shows("one");
+    // Changed twice meanwhile: the last word counts, and the first pod has its time.
+    let before = shell.ok(&shown);
+    std::fs::write(file, manifest("two")).expect("a static pod");
+    killing(3);
+    std::fs::write(file, manifest("three")).expect("a static pod");
+    shell.says(&shown, &before);
+    shows("three");
     std::fs::remove_file(file).expect("the static pod's file");
     shell.until("kubectl get pods -o name", "");
 }

@@ -20,6 +20,7 @@ mod endings;
 mod environment;
 mod families;
 mod faults;
+mod figures;
 mod guarded;
 mod healing;
 mod images;
@@ -56,6 +57,7 @@ fn a_node_from_nothing_to_nothing() {
     admission::steps(&mut steps);
     words::steps(&mut steps);
     environment::steps(&mut steps);
+    figures::steps(&mut steps);
     volumes::steps(&mut steps);
     storage::steps(&mut steps);
     claims::steps(&mut steps);

@@ -82,6 +82,39 @@ fn a_protected_pod_is_taken_last() {
     );
 }
 
+/// A volume that only one pod may use is what the important pod lacks, whatever else the node has left; of equals the first
+/// keeps it.
+#[test]
+fn a_volume_of_one_pod_goes_to_the_important_one() {
+    let cluster = with_priorities();
+    cluster.apply(
+        "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: alone}\nspec:\n  storageClassName: by-hand\n  \
+         accessModes: [ReadWriteOncePod]\n  capacity: {storage: 1Gi}\n  hostPath: {path: /nowhere}\n---\n\
+         apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: alone}\nspec:\n  storageClassName: by-hand\n  \
+         accessModes: [ReadWriteOncePod]\n  resources: {requests: {storage: 1Gi}}\n",
+    );
+    cluster.until("kubectl get pvc alone -o jsonpath='{.status.phase}'", "Bound");
+    let volumes = "  volumes: [{name: data, persistentVolumeClaim: {claimName: alone}}]\n";
+    cluster.apply(&pod("first", "low-priority", "1", volumes));
+    cluster.ok("kubectl wait pod/first --for=condition=Ready --timeout=100s");
+    cluster.apply(&pod("equal", "low-priority", "1", volumes));
+    cluster.until(
+        "kubectl get pod equal -o jsonpath='{.status.conditions[?(@.type==\"PodScheduled\")].message}'",
+        "0/1 nodes are available: 1 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod \
+         access mode. no new claims to deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found \
+         for incoming pod.",
+    );
+    cluster.ok("kubectl delete pod equal --now");
+    cluster.apply(&pod("important", "high-priority", "1", volumes));
+    cluster.ok("kubectl wait pod/important --for=condition=Ready --timeout=100s");
+    cluster.until("kubectl get pods -o name", "pod/important");
+    cluster.until(
+        "kubectl get events --field-selector reason=Preempted -o jsonpath='{.items[*].involvedObject.name}: {.items[*].message}'",
+        "first: Preempted by default/important on node sim-0",
+    );
+    cluster.says("kubectl get pvc alone -o jsonpath='{.status.phase}'", "Bound");
+}
+
 /// A pod that is not bound yet loses its place, and not its life.
 #[test]
 fn a_pod_on_its_way_goes_back_to_the_queue() {

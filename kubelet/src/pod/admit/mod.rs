@@ -35,8 +35,12 @@ impl Refusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Admitted,
-    /// Admitted at the cost of these, by UID.
-    Preempts(Vec<String>),
+    Preempts {
+        /// The UIDs of those at whose cost it is admitted.
+        victims: Vec<String>,
+        /// The first resource that there was not enough of.
+        short_of: String,
+    },
     Refused(Refusal),
 }
 
@@ -150,7 +154,9 @@ fn general(pod: &Pod, at: &AdmitAttributes<'_>) -> Result<Verdict, Refusal> {
     }
     let victims = preempt::victims(pod, at.others, &shortages)
         .ok_or_else(|| Refusal::new("UnexpectedAdmissionError", preempt::hopeless(&shortages)))?;
-    Ok(Verdict::Preempts(victims.iter().filter_map(|p| p.metadata.uid.clone()).collect()))
+    let short_of = shortages.first().map(|s| s.resource.to_string()).unwrap_or_default();
+    let victims = victims.iter().filter_map(|p| p.metadata.uid.clone()).collect();
+    Ok(Verdict::Preempts { victims, short_of })
 }
 
 fn misplaced(pod: &Pod, at: &AdmitAttributes<'_>) -> Option<Refusal> {

@@ -58,7 +58,7 @@ fn critical_pods_make_room_others_do_not() {
     );
     assert_eq!(
         verdict(cpu("300m", SYSTEM_CRITICAL), &node, &there),
-        Verdict::Preempts(vec!["there".to_owned()])
+        Verdict::Preempts { victims: vec!["there".to_owned()], short_of: "cpu".to_owned() }
     );
     let mut elsewhere = cpu("300m", SYSTEM_CRITICAL);
     elsewhere["nodeSelector"] = json!({ "disk": "ssd" });

@@ -1,6 +1,7 @@
 //! `/metrics`, `/metrics/resource`, `/metrics/cadvisor`, `/metrics/probes` and `/metrics/slis`, in Prometheus' text form.
 
 mod cadvisor;
+mod pods;
 mod probes;
 mod resource;
 mod slis;
@@ -57,7 +58,13 @@ pub(super) async fn kubelet(server: &Server) -> Response<Body> {
     for (state, count) in containers {
         page.sample("kubelet_running_containers", &[("container_state", state)], count);
     }
-    resizes(&mut page, &server.pods.pods());
+    let all = server.pods.pods();
+    pods::write(&mut page, &all, &server.pods.orphans());
+    pods::logs(&mut page, server, &all).await;
+    pods::volumes(&mut page, &server.pods.volumes());
+    resizes(&mut page, &all);
+    let version = server.cgroups.version();
+    page.single("kubelet_cgroup_version", "Version of the machine's control groups", "gauge", version);
     server.metrics.render(&mut page);
     claims(&mut page, server);
     page.page(&(server.process_metrics)());

@@ -4,8 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::io::{self, DeviceUse};
+use super::pressure::Pressures;
+use super::processes::{self, Processes};
+
 /// Of one group and everything below it. What the kernel does not count is 0.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Account {
     pub cpu_nanos: u64,
     pub cpu_user_nanos: u64,
@@ -26,13 +30,24 @@ pub struct Account {
     pub swap: u64,
     pub page_faults: u64,
     pub major_page_faults: u64,
+    /// Tasks: a process has one for each of its threads.
     pub processes: u64,
+    /// How many there may be; `None` without a limit.
+    pub most_processes: Option<u64>,
+    /// Processes that the kernel ended for want of memory.
+    pub oom_kills: u64,
     /// `None` without a limit.
     pub memory_limit: Option<u64>,
+    /// What the kernel leaves the group as long as it can.
+    pub memory_reservation: Option<u64>,
+    /// Of memory and swap together with v1, of swap with v2.
+    pub swap_limit: Option<u64>,
     /// Microseconds of cpu in each period of so many microseconds.
     pub cpu_quota: Option<u64>,
     pub cpu_period: u64,
     pub cpu_shares: u64,
+    pub devices: Vec<DeviceUse>,
+    pub pressures: Pressures,
 }
 
 /// v1 counts user and system time in these: 100 a second on every machine.
@@ -56,10 +71,36 @@ impl Cgroups {
         Self { root: root.to_owned(), unified: root.join("cgroup.controllers").exists() }
     }
 
-    /// `path` begins at the root of the hierarchy. `None` if there is no such group. Reads about fifteen files.
+    /// `path` begins at the root of the hierarchy. `None` if there is no such group. Reads about twenty files.
     pub fn read(&self, path: &str) -> Option<Account> {
         let path = path.trim_start_matches('/');
         if self.unified { self.read_v2(path) } else { self.read_v1(path) }
+    }
+
+    /// When the group was made, in seconds since 1970.
+    pub fn made(&self, path: &str) -> Option<i64> {
+        let path = path.trim_start_matches('/');
+        let group = if self.unified { self.root.join(path) } else { self.root.join("cpuacct").join(path) };
+        let modified = fs::metadata(group).ok()?.modified().ok()?;
+        let since = modified.duration_since(std::time::UNIX_EPOCH).ok()?;
+        i64::try_from(since.as_secs()).ok()
+    }
+
+    /// The group of this process; `None` where it is in none of its own.
+    pub fn own(&self) -> Option<String> {
+        own(&fs::read_to_string("/proc/self/cgroup").ok()?, self.unified).filter(|path| path != "/")
+    }
+
+    /// 1 or 2.
+    pub fn version(&self) -> u8 {
+        if self.unified { 2 } else { 1 }
+    }
+
+    /// What the group's own processes have open; reads much more than [`Cgroups::read`].
+    pub fn processes_of(&self, path: &str) -> Processes {
+        let path = path.trim_start_matches('/');
+        let group = if self.unified { self.root.join(path) } else { self.root.join("pids").join(path) };
+        processes::of(&fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default())
     }
 
     /// How many processes the group has now. Reads one file.
@@ -95,7 +136,13 @@ impl Cgroups {
             page_faults: field(&memory, "pgfault"),
             major_page_faults: field(&memory, "pgmajfault"),
             processes: self.processes(path),
+            most_processes: file("pids.max").trim().parse().ok(),
+            oom_kills: field(&file("memory.events"), "oom_kill"),
             memory_limit: file("memory.max").trim().parse().ok(),
+            memory_reservation: file("memory.min").trim().parse().ok(),
+            swap_limit: file("memory.swap.max").trim().parse().ok(),
+            devices: io::of_v2(&file("io.stat")),
+            pressures: Pressures::of_group(&group),
             cpu_quota: max.next().and_then(|quota| quota.parse().ok()),
             cpu_period: max.next().and_then(|period| period.parse().ok()).unwrap_or(0),
             // KEP-2254: the inverse of how shares became a weight.
@@ -111,7 +158,8 @@ impl Cgroups {
         let (times, throttled) = (file("cpuacct", "cpuacct.stat"), file("cpu", "cpu.stat"));
         let memory = file("memory", "memory.stat");
         let usage = number(&file("memory", "memory.usage_in_bytes"));
-        let limit = number(&file("memory", "memory.limit_in_bytes"));
+        let limit =
+            |name: &str| Some(number(&file("memory", name))).filter(|limit| (1..UNLIMITED).contains(limit));
         Some(Account {
             cpu_nanos: number(&cpu),
             cpu_user_nanos: field(&times, "user") * TICK_NANOS,
@@ -130,13 +178,32 @@ impl Cgroups {
             page_faults: field(&memory, "total_pgfault"),
             major_page_faults: field(&memory, "total_pgmajfault"),
             processes: self.processes(path),
-            memory_limit: Some(limit).filter(|limit| (1..UNLIMITED).contains(limit)),
+            most_processes: file("pids", "pids.max").trim().parse().ok(),
+            oom_kills: field(&file("memory", "memory.oom_control"), "oom_kill"),
+            memory_limit: limit("memory.limit_in_bytes"),
+            memory_reservation: limit("memory.soft_limit_in_bytes"),
+            swap_limit: limit("memory.memsw.limit_in_bytes"),
+            devices: io::of_v1(
+                &file("blkio", "blkio.throttle.io_service_bytes"),
+                &file("blkio", "blkio.throttle.io_serviced"),
+            ),
+            pressures: Pressures::default(),
             // -1 without a quota.
             cpu_quota: file("cpu", "cpu.cfs_quota_us").trim().parse().ok(),
             cpu_period: number(&file("cpu", "cpu.cfs_period_us")),
             cpu_shares: number(&file("cpu", "cpu.shares")),
         })
     }
+}
+
+/// From lines like `4:memory:/system.slice/x.service`, with v2 `0::/system.slice/x.service`.
+fn own(text: &str, unified: bool) -> Option<String> {
+    let mut lines = text.lines().map(|line| line.splitn(3, ':').skip(1).collect::<Vec<_>>());
+    let of = if unified { "" } else { "memory" };
+    lines.find_map(|line| match line.as_slice() {
+        [controllers, path] if controllers.split(',').any(|c| c == of) => Some((*path).to_owned()),
+        _ => None,
+    })
 }
 
 fn number(text: &str) -> u64 {
@@ -162,6 +229,14 @@ mod tests {
     }
 
     #[test]
+    fn a_process_finds_its_own_group() {
+        let v1 = "5:cpu,cpuacct:/a\n4:memory:/system.slice/x.service\n0::/b\n";
+        assert_eq!(own(v1, false).as_deref(), Some("/system.slice/x.service"));
+        assert_eq!(own("0::/system.slice/x.service\n", true).as_deref(), Some("/system.slice/x.service"));
+        assert_eq!(own("", true), None);
+    }
+
+    #[test]
     fn version_two() {
         let root = tempfile::tempdir().unwrap();
         let files = [
@@ -178,7 +253,12 @@ mod tests {
                 "kubepods/podu/memory.stat",
                 "anon 1000\nfile 2000\nfile_mapped 5\ninactive_file 96\npgfault 3\npgmajfault 1\n",
             ),
-            ("kubepods/podu/memory.events", "low 0\nmax 4\n"),
+            ("kubepods/podu/memory.events", "low 0\nmax 4\noom_kill 2\n"),
+            ("kubepods/podu/memory.min", "0\n"),
+            ("kubepods/podu/memory.swap.max", "max\n"),
+            ("kubepods/podu/pids.max", "64\n"),
+            ("kubepods/podu/io.stat", "8:0 rbytes=1 wbytes=2 rios=3 wios=4\n"),
+            ("kubepods/podu/cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n"),
             ("kubepods/podu/pids.current", "6\n"),
         ];
         write(root.path(), &files);
@@ -193,6 +273,12 @@ mod tests {
             (Some(50_000), 100_000, None)
         );
         assert_eq!((account.cpu_shares, account.memory_failures, account.processes), (998, 4, 6));
+        assert_eq!(
+            (account.oom_kills, account.most_processes, account.memory_reservation, account.swap_limit),
+            (2, Some(64), Some(0), None)
+        );
+        assert_eq!((account.devices[0].written_bytes, account.devices[0].writes), (2, 4));
+        assert_eq!(account.pressures.cpu.unwrap().some.total_micros, 9);
         assert_eq!(Cgroups::at(root.path()).read("/kubepods/gone"), None);
     }
 
@@ -208,6 +294,8 @@ mod tests {
             ("pids/kubepods/podu/pids.current", "5\n"),
             ("memory/kubepods/podu/memory.usage_in_bytes", "4096\n"),
             ("memory/kubepods/podu/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("memory/kubepods/podu/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"),
+            ("blkio/kubepods/podu/blkio.throttle.io_serviced", "8:0 Read 7\nTotal 7\n"),
             ("memory/kubepods/podu/memory.stat", "rss 1\ntotal_rss 1000\ntotal_inactive_file 96\n"),
         ];
         write(root.path(), &files);
@@ -218,6 +306,7 @@ mod tests {
         );
         assert_eq!((account.working_set, account.rss, account.cpu_shares), (4000, 1000, 1024));
         assert_eq!((account.cpu_quota, account.memory_limit, account.processes), (None, None, 5));
+        assert_eq!((account.oom_kills, account.devices[0].reads), (3, 7));
         assert_eq!(Cgroups::at(root.path()).read("kubepods/gone"), None);
     }
 }

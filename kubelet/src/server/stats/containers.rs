@@ -68,6 +68,22 @@ impl PodSample {
         self.account.as_ref().map_or_else(sum, |account| account.working_set)
     }
 
+    /// The pod's own group, as a container without a name.
+    pub fn whole(&self, names: Names) -> Option<Sample> {
+        let account = self.account.clone()?;
+        let mut whole = Sample {
+            namespace: self.namespace.clone(),
+            pod: self.pod.clone(),
+            uid: self.uid.clone(),
+            cgroup: names.pod(&self.handle.as_ref()?.pod),
+            time_nanos: self.time_nanos(),
+            account: Some(account),
+            ..Sample::default()
+        };
+        fill(&mut whole);
+        Some(whole)
+    }
+
     /// When the figures were read, in nanoseconds since 1970.
     pub fn time_nanos(&self) -> i64 {
         self.containers.iter().map(|c| c.time_nanos).max().unwrap_or(0)

@@ -2,37 +2,45 @@
 
 mod cgroup;
 mod containers;
+mod io;
 mod node;
+mod pressure;
+mod processes;
 mod rates;
 
 pub use cgroup::Cgroups;
 
 pub(super) use cgroup::Account;
 pub(super) use containers::{PodSample, Sample, pods, value};
-pub(super) use node::Node;
+pub(super) use io::DeviceUse;
+pub(super) use node::{Interface, Node};
+pub(super) use pressure::{Pressure, Pressures};
+pub(super) use processes::Processes;
 pub(super) use rates::Rates;
 
 use super::Server;
 use super::error::HttpError;
 use super::routes::json_body;
 use crate::cri::api;
-use crate::volume_stats::{Share, file_system};
+use crate::volume_stats::{Files, Share, file_system};
 use axum::body::Body;
 use http::Response;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The cgroup of all pods together.
-const ALL_PODS: &str = "/kubepods";
 /// The node's own name among those whose use is remembered; no pod has an empty UID.
 const NODE: &str = "";
+/// What those of groups that are no pod's begin with.
+const SYSTEM: &str = "/";
 
 /// With `only_cpu_and_memory=true` in the query, nothing else is told.
 pub(super) async fn summary(server: &Arc<Server>, query: &str) -> Result<Response<Body>, HttpError> {
     let node = Node::read().await?;
     let pods = pods(server).await?;
-    server.rates.retain(|uid| uid == NODE || pods.iter().any(|pod| pod.uid == uid));
+    let kept =
+        |name: &str| name == NODE || name.starts_with(SYSTEM) || pods.iter().any(|pod| pod.uid == name);
+    server.rates.retain(kept);
     let images = server.pods.runtime().image_fs_info().await.unwrap_or_default();
     let now = Timestamp::now();
     let short =
@@ -117,7 +125,11 @@ fn node_json(server: &Server, node: &Node, images: &[api::FilesystemUsage], now:
         "nodeName": server.node_name,
         "startTime": Timestamp::from_second(node.boot_second).ok().map(|t| t.to_string()),
         "systemContainers": system_containers(server, &time),
-        "cpu": { "time": time, "usageNanoCores": nano_cores, "usageCoreNanoSeconds": node.cpu_nanos },
+        "cpu": {
+            "time": time, "usageNanoCores": nano_cores, "usageCoreNanoSeconds": node.cpu_nanos,
+            "psi": node.pressures.cpu.as_ref().map(Pressure::to_json),
+        },
+        "io": io_json(Some(&node.pressures), &time),
         "memory": {
             "time": time,
             "availableBytes": node.memory_available,
@@ -126,6 +138,7 @@ fn node_json(server: &Server, node: &Node, images: &[api::FilesystemUsage], now:
             "rssBytes": node.rss,
             "pageFaults": node.page_faults,
             "majorPageFaults": node.major_page_faults,
+            "psi": node.pressures.memory.as_ref().map(Pressure::to_json),
         },
         "swap": { "time": time, "swapAvailableBytes": node.swap_free, "swapUsageBytes": node.swap_used() },
         "network": node.network(&time),
@@ -135,15 +148,53 @@ fn node_json(server: &Server, node: &Node, images: &[api::FilesystemUsage], now:
     })
 }
 
-/// All pods together, under upstream's name.
+/// All pods together, and this process where it has a group of its own, under upstream's names.
 fn system_containers(server: &Server, time: &str) -> Vec<Value> {
-    let Some(account) = server.cgroups.read(ALL_PODS) else { return Vec::new() };
-    let memory = json!({
-        "time": time, "usageBytes": account.memory_usage, "workingSetBytes": account.working_set,
-        "rssBytes": account.rss, "pageFaults": account.page_faults, "majorPageFaults": account.major_page_faults,
-    });
-    let cpu = json!({ "time": time, "usageCoreNanoSeconds": account.cpu_nanos });
-    vec![json!({ "name": "pods", "cpu": cpu, "memory": memory })]
+    let groups = [("pods", Some(server.pods.cgroup_names().all())), ("kubelet", server.cgroups.own())];
+    let known = groups.into_iter().filter_map(|(name, group)| Some((name, group?)));
+    known.filter_map(|(name, group)| system_container(server, name, &group, time)).collect()
+}
+
+fn system_container(server: &Server, name: &str, group: &str, time: &str) -> Option<Value> {
+    let account = server.cgroups.read(group)?;
+    let made = server.cgroups.made(group).and_then(|second| Timestamp::from_second(second).ok());
+    let now = time.parse().map(nanos).unwrap_or(0);
+    let nano_cores = server.rates.next(group, now, account.cpu_nanos);
+    Some(json!({
+        "name": name,
+        "startTime": made.map(|made| made.to_string()),
+        "cpu": {
+            // Upstream has a number at the first reading, too.
+            "time": time, "usageNanoCores": nano_cores.unwrap_or(0), "usageCoreNanoSeconds": account.cpu_nanos,
+            "psi": account.pressures.cpu.as_ref().map(Pressure::to_json),
+        },
+        "memory": memory_json(&account, time),
+        "swap": { "time": time, "swapUsageBytes": account.swap },
+        "io": io_json(Some(&account.pressures), time),
+    }))
+}
+
+fn memory_json(account: &Account, time: &str) -> Value {
+    json!({
+        "time": time,
+        "availableBytes": available(account),
+        "usageBytes": account.memory_usage,
+        "workingSetBytes": account.working_set,
+        "rssBytes": account.rss,
+        "pageFaults": account.page_faults,
+        "majorPageFaults": account.major_page_faults,
+        "psi": account.pressures.memory.as_ref().map(Pressure::to_json),
+    })
+}
+
+/// What a group may still use of its memory; `None` without a limit.
+fn available(account: &Account) -> Option<u64> {
+    account.memory_limit.map(|limit| limit.saturating_sub(account.working_set))
+}
+
+fn io_json(pressures: Option<&Pressures>, time: &str) -> Value {
+    let io = pressures.and_then(|pressures| pressures.io.as_ref());
+    io.map_or(Value::Null, |io| json!({ "time": time, "psi": io.to_json() }))
 }
 
 /// The file system of the images, with what they take of it.
@@ -166,9 +217,10 @@ fn pod(server: &Server, sample: &PodSample, volumes: &[Share]) -> Value {
     let nano_cores = server.rates.next(&sample.uid, time_nanos, sample.cpu_nanos());
     let of_containers = sample.containers.iter().filter_map(|c| c.cpu_nano_cores).reduce(|a, b| a + b);
     let account = sample.account.as_ref();
-    let logs: u64 = sample.containers.iter().map(|c| c.logs.0).sum();
+    let logs = sample.containers.iter().fold((0, 0), |all, c| (all.0 + c.logs.0, all.1 + c.logs.1));
     let fs = file_system("/", &time);
-    let of_volumes: u64 = volumes.iter().filter(|s| s.ephemeral).map(|s| s.files.bytes).sum();
+    let of_volumes = volumes.iter().filter(|s| s.ephemeral).fold(Files::default(), |all, s| all + s.files);
+    let inodes = sum(|s| s.rootfs_inodes) + logs.1 + of_volumes.inodes;
     let shown =
         (!volumes.is_empty()).then(|| volumes.iter().map(|share| share.entry.clone()).collect::<Vec<_>>());
     json!({
@@ -177,20 +229,17 @@ fn pod(server: &Server, sample: &PodSample, volumes: &[Share]) -> Value {
         "containers": sample.containers.iter().map(|c| container(c, &fs)).collect::<Vec<_>>(),
         "cpu": {
             "time": time, "usageNanoCores": nano_cores.or(of_containers), "usageCoreNanoSeconds": sample.cpu_nanos(),
+            "psi": account.and_then(|account| account.pressures.cpu.as_ref()).map(Pressure::to_json),
         },
-        "memory": {
-            "time": time,
-            "usageBytes": account.map_or_else(|| sum(|s| s.usage), |account| account.memory_usage),
-            "workingSetBytes": sample.working_set(),
-            "rssBytes": account.map_or_else(|| sum(|s| s.rss), |account| account.rss),
-            "pageFaults": account.map(|account| account.page_faults),
-            "majorPageFaults": account.map(|account| account.major_page_faults),
-        },
+        "memory": account.map_or_else(|| json!({
+            "time": time, "usageBytes": sum(|s| s.usage), "workingSetBytes": sample.working_set(), "rssBytes": sum(|s| s.rss),
+        }), |account| memory_json(account, &time)),
+        "io": io_json(account.map(|account| &account.pressures), &time),
         "swap": { "time": time, "swapUsageBytes": account.map_or_else(|| sum(|s| s.swap), |account| account.swap) },
         "network": network(&sample.network, &time),
         "process_stats": { "process_count": sample.processes.or(account.map(|account| account.processes)) },
         "volume": shown,
-        "ephemeral-storage": with_used(&fs, sum(|s| s.rootfs_used) + logs + of_volumes, None),
+        "ephemeral-storage": with_used(&fs, sum(|s| s.rootfs_used) + logs.0 + of_volumes.bytes, Some(inodes)),
     })
 }
 
@@ -220,16 +269,20 @@ fn with_used(fs: &Value, bytes: u64, inodes: Option<u64>) -> Value {
 fn container(sample: &Sample, fs: &Value) -> Value {
     let time = time(sample.time_nanos);
     let started = sample.started.and_then(|second| Timestamp::from_second(second).ok());
+    let pressures = sample.account.as_ref().map(|account| &account.pressures);
     json!({
         "name": sample.container,
         "startTime": started.map(|t| t.to_string()),
         "cpu": {
             "time": time, "usageNanoCores": sample.cpu_nano_cores, "usageCoreNanoSeconds": sample.cpu_nanos,
+            "psi": pressures.and_then(|all| all.cpu.as_ref()).map(Pressure::to_json),
         },
+        "io": io_json(pressures, &time),
         "memory": {
-            "time": time, "availableBytes": sample.available, "usageBytes": sample.usage,
+            "time": time, "availableBytes": sample.available.or_else(|| available(sample.account.as_ref()?)), "usageBytes": sample.usage,
             "workingSetBytes": sample.working_set, "rssBytes": sample.rss, "pageFaults": sample.page_faults,
             "majorPageFaults": sample.major_page_faults,
+            "psi": pressures.and_then(|all| all.memory.as_ref()).map(Pressure::to_json),
         },
         "swap": { "time": time, "swapUsageBytes": sample.swap },
         "rootfs": sample.rootfs_used.map(|bytes| with_used(fs, bytes, sample.rootfs_inodes)),

@@ -1,15 +1,18 @@
 //! What the machine itself uses, from `/proc`.
 
 use super::cgroup::field as stat_field;
+use super::containers::Sample;
+use super::pressure::Pressures;
 use crate::facts::{PID_MAX, THREADS_MAX, most_processes};
 use crate::server::error::HttpError;
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// Nanoseconds of one tick of /proc/stat: the kernel shows 100 of them a second to user space on every machine.
 const TICK_NANOS: u64 = 10_000_000;
 
 /// In nanoseconds of cpu and bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     pub cpu_nanos: u64,
     pub memory_total: u64,
@@ -28,6 +31,7 @@ pub struct Node {
     pub interfaces: Vec<Interface>,
     /// The interface of the default route.
     pub main_interface: String,
+    pub pressures: Pressures,
 }
 
 /// Counters of one network interface.
@@ -36,8 +40,12 @@ pub struct Interface {
     pub name: String,
     pub rx_bytes: u64,
     pub rx_errors: u64,
+    pub rx_packets: u64,
+    pub rx_dropped: u64,
     pub tx_bytes: u64,
     pub tx_errors: u64,
+    pub tx_packets: u64,
+    pub tx_dropped: u64,
 }
 
 impl Interface {
@@ -62,6 +70,7 @@ impl Node {
         node.most_tasks = most_processes(&pids, &threads).unwrap_or(0);
         node.interfaces = interfaces(&text(read("/proc/net/dev").await));
         node.main_interface = default_interface(&text(read("/proc/net/route").await));
+        node.pressures = Pressures::of_machine(Path::new("/proc"));
         Ok(node)
     }
 
@@ -99,6 +108,21 @@ impl Node {
         self.swap_total.saturating_sub(self.swap_free)
     }
 
+    /// As a container without a name, in the group `/`.
+    pub fn sample(&self) -> Sample {
+        Sample {
+            cgroup: "/".to_owned(),
+            time_nanos: i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(0),
+            started: Some(self.boot_second),
+            cpu_nanos: Some(self.cpu_nanos),
+            working_set: Some(self.working_set()),
+            usage: Some(self.memory_total.saturating_sub(self.memory_free)),
+            rss: Some(self.rss),
+            swap: Some(self.swap_used()),
+            ..Sample::default()
+        }
+    }
+
     /// As `node.network` of the summary; null without a default route's interface.
     pub fn network(&self, time: &str) -> Value {
         let Some(main) = self.interfaces.iter().find(|i| i.name == self.main_interface) else {
@@ -117,17 +141,32 @@ fn tasks(loadavg: &str) -> u64 {
     column.split_once('/').and_then(|(_, all)| all.parse().ok()).unwrap_or(0)
 }
 
-/// Without loopback, and without the ends of pods' links.
-fn interfaces(dev: &str) -> Vec<Interface> {
+/// Without loopback.
+pub fn interfaces_of(dev: &str) -> Vec<Interface> {
     let line = |line: &str| {
         let (name, numbers) = line.split_once(':')?;
         let numbers: Vec<u64> = numbers.split_whitespace().map(|n| n.parse().unwrap_or(0)).collect();
         let at = |n: usize| numbers.get(n).copied().unwrap_or(0);
         let name = name.trim().to_owned();
-        Some(Interface { name, rx_bytes: at(0), rx_errors: at(2), tx_bytes: at(8), tx_errors: at(10) })
+        Some(Interface {
+            name,
+            rx_bytes: at(0),
+            rx_packets: at(1),
+            rx_errors: at(2),
+            rx_dropped: at(3),
+            tx_bytes: at(8),
+            tx_packets: at(9),
+            tx_errors: at(10),
+            tx_dropped: at(11),
+        })
     };
-    let of_pods = |name: &str| name == "lo" || name.starts_with("veth") || name.starts_with("cali");
-    dev.lines().filter_map(line).filter(|interface| !of_pods(&interface.name)).collect()
+    dev.lines().filter_map(line).filter(|interface| interface.name != "lo").collect()
+}
+
+/// Of the machine, without the ends of pods' links.
+fn interfaces(dev: &str) -> Vec<Interface> {
+    let of_pods = |name: &str| name.starts_with("veth") || name.starts_with("cali");
+    interfaces_of(dev).into_iter().filter(|interface| !of_pods(&interface.name)).collect()
 }
 
 fn default_interface(route: &str) -> String {

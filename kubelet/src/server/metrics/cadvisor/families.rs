@@ -1,21 +1,16 @@
-//! The families of cAdvisor that dashboards and alerts are built on.
+//! The families of one value for each group.
 
-use super::{respond, seconds};
-use crate::server::Server;
-use crate::server::error::HttpError;
-use crate::server::stats::{self, Node, PodSample, Sample, value};
-use axum::body::Body;
-use coracle_metrics::Text;
-use http::Response;
+use crate::server::metrics::seconds;
+use crate::server::stats::{self, Pressures, Sample};
 
 /// Name, kind, help, and the value if it is known.
-type Family = (&'static str, &'static str, &'static str, fn(&Sample) -> Option<String>);
+pub(super) type Family = (&'static str, &'static str, &'static str, fn(&Sample) -> Option<String>);
 
 fn secs(nanos: u64) -> Option<String> {
     Some(seconds(nanos).to_string())
 }
 
-const CPU: &[Family] = &[
+pub(super) const CPU: &[Family] = &[
     ("container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed in seconds.", |s| {
         secs(s.cpu_nanos?)
     }),
@@ -47,7 +42,7 @@ const CPU: &[Family] = &[
     ("container_spec_cpu_shares", "gauge", "CPU share of the container.", |s| of(s, |a| a.cpu_shares)),
 ];
 
-const MEMORY: &[Family] = &[
+pub(super) const MEMORY: &[Family] = &[
     ("container_memory_working_set_bytes", "gauge", "Current working set in bytes.", |s| text(s.working_set)),
     (
         "container_memory_usage_bytes",
@@ -68,20 +63,74 @@ const MEMORY: &[Family] = &[
         of(s, |a| a.memory_failures)
     }),
     ("container_spec_memory_limit_bytes", "gauge", "Memory limit for the container.", |s| {
-        s.account.as_ref().map(|a| a.memory_limit.unwrap_or(0).to_string())
+        of(s, |a| a.memory_limit.unwrap_or(0))
+    }),
+    (
+        "container_spec_memory_reservation_limit_bytes",
+        "gauge",
+        "Memory reservation limit for the container.",
+        |s| of(s, |a| a.memory_reservation.unwrap_or(0)),
+    ),
+    ("container_spec_memory_swap_limit_bytes", "gauge", "Memory swap limit for the container.", |s| {
+        of(s, |a| a.swap_limit.unwrap_or(0))
     }),
 ];
 
-const REST: &[Family] = &[
+pub(super) const REST: &[Family] = &[
     (
         "container_fs_usage_bytes",
         "gauge",
         "Number of bytes that are consumed by the container on this filesystem.",
         |s| text(s.rootfs_used),
     ),
-    ("container_processes", "gauge", "Number of processes running inside the container.", |s| {
+    ("container_threads", "gauge", "Number of threads running inside the container", |s| {
         of(s, |a| a.processes)
     }),
+    (
+        "container_threads_max",
+        "gauge",
+        "Maximum number of threads allowed inside the container, infinity if value is zero",
+        |s| of(s, |a| a.most_processes.unwrap_or(0)),
+    ),
+    (
+        "container_oom_events_total",
+        "counter",
+        "Count of out of memory events observed for the container",
+        |s| of(s, |a| a.oom_kills),
+    ),
+    (
+        "container_pressure_cpu_waiting_seconds_total",
+        "counter",
+        "Time in which tasks waited for CPUs.",
+        |s| stalled(s, |p| Some(p.cpu.as_ref()?.some.total_micros)),
+    ),
+    ("container_pressure_cpu_stalled_seconds_total", "counter", "Time in which no task got a CPU.", |s| {
+        stalled(s, |p| Some(p.cpu.as_ref()?.full.total_micros))
+    }),
+    (
+        "container_pressure_memory_waiting_seconds_total",
+        "counter",
+        "Time in which tasks waited for memory.",
+        |s| stalled(s, |p| Some(p.memory.as_ref()?.some.total_micros)),
+    ),
+    (
+        "container_pressure_memory_stalled_seconds_total",
+        "counter",
+        "Time in which all tasks waited for memory.",
+        |s| stalled(s, |p| Some(p.memory.as_ref()?.full.total_micros)),
+    ),
+    (
+        "container_pressure_io_waiting_seconds_total",
+        "counter",
+        "Time in which tasks waited for disks.",
+        |s| stalled(s, |p| Some(p.io.as_ref()?.some.total_micros)),
+    ),
+    (
+        "container_pressure_io_stalled_seconds_total",
+        "counter",
+        "Time in which all tasks waited for disks.",
+        |s| stalled(s, |p| Some(p.io.as_ref()?.full.total_micros)),
+    ),
     (
         "container_start_time_seconds",
         "gauge",
@@ -101,74 +150,11 @@ fn of(sample: &Sample, field: fn(&stats::Account) -> u64) -> Option<String> {
     sample.account.as_ref().map(|account| field(account).to_string())
 }
 
+fn stalled(sample: &Sample, micros: fn(&Pressures) -> Option<u64>) -> Option<String> {
+    secs(micros(&sample.account.as_ref()?.pressures)?.saturating_mul(1000))
+}
+
 /// cAdvisor shows throttling only where there is a quota.
 fn limited(sample: &Sample, field: fn(&stats::Account) -> u64) -> Option<String> {
     sample.account.as_ref().filter(|a| a.cpu_quota.is_some()).map(|account| field(account).to_string())
-}
-
-pub(in crate::server) async fn cadvisor(server: &Server) -> Result<Response<Body>, HttpError> {
-    let node = Node::read().await?;
-    let pods = stats::pods(server).await?;
-    let mut page = Text::default();
-    for (name, kind, help, of) in CPU.iter().chain(MEMORY).chain(REST) {
-        page.head(name, help, kind);
-        for sample in pods.iter().flat_map(|pod| &pod.containers) {
-            let Some(value) = of(sample) else { continue };
-            let id = if sample.cgroup.is_empty() { &sample.id } else { &sample.cgroup };
-            let mut labels = vec![
-                ("container", &*sample.container),
-                ("id", &**id),
-                ("image", &*sample.image),
-                ("name", &*sample.id),
-                ("namespace", &*sample.namespace),
-                ("pod", &*sample.pod),
-            ];
-            if *name == "container_cpu_usage_seconds_total" {
-                labels.insert(1, ("cpu", "total"));
-            }
-            page.sample_at(name, &labels, value, sample.time_nanos / 1_000_000);
-        }
-    }
-    networks(&mut page, &pods);
-    page.head("machine_cpu_cores", "Number of logical CPU cores.", "gauge");
-    page.sample("machine_cpu_cores", &[], std::thread::available_parallelism().map_or(1, usize::from));
-    page.head("machine_memory_bytes", "Amount of memory installed on the machine.", "gauge");
-    page.sample("machine_memory_bytes", &[], node.memory_total);
-    page.head("machine_swap_bytes", "Amount of swap memory available on the machine.", "gauge");
-    page.sample("machine_swap_bytes", &[], node.swap_total);
-    Ok(respond(page))
-}
-
-/// A pod's network belongs to its sandbox, which cAdvisor shows without a container.
-fn networks(page: &mut Text, pods: &[PodSample]) {
-    type Field = fn(&crate::cri::api::NetworkInterfaceUsage) -> Option<u64>;
-    let families: [(&str, &str, Field); 4] = [
-        ("container_network_receive_bytes_total", "Cumulative count of bytes received", |i| {
-            value(i.rx_bytes.as_ref())
-        }),
-        (
-            "container_network_receive_errors_total",
-            "Cumulative count of errors encountered while receiving",
-            |i| value(i.rx_errors.as_ref()),
-        ),
-        ("container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", |i| {
-            value(i.tx_bytes.as_ref())
-        }),
-        (
-            "container_network_transmit_errors_total",
-            "Cumulative count of errors encountered while transmitting",
-            |i| value(i.tx_errors.as_ref()),
-        ),
-    ];
-    for (name, help, field) in families {
-        page.head(name, help, "counter");
-        for pod in pods {
-            for interface in &pod.network {
-                let Some(value) = field(interface) else { continue };
-                let labels =
-                    [("interface", &*interface.name), ("namespace", &*pod.namespace), ("pod", &*pod.pod)];
-                page.sample_at(name, &labels, value, pod.time_nanos() / 1_000_000);
-            }
-        }
-    }
 }

@@ -1,0 +1,68 @@
+//! What the processes of a control group have open.
+
+use super::node::{Interface, interfaces_of};
+use std::fs;
+
+/// Of one group without those below it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Processes {
+    pub count: u64,
+    pub descriptors: u64,
+    pub sockets: u64,
+    /// How many files its first process may have open; `None` without a limit, or without a process.
+    pub most_open_files: Option<u64>,
+    /// The network that its first process sees.
+    pub interfaces: Vec<Interface>,
+}
+
+/// Of the processes of these ids. Reads three files and a directory of each; one that has gone counts no more.
+pub fn of(pids: &str) -> Processes {
+    let mut all = Processes::default();
+    for pid in pids.split_whitespace() {
+        let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
+        all.count += 1;
+        for entry in open.flatten() {
+            all.descriptors += 1;
+            let leads_to = fs::read_link(entry.path());
+            all.sockets += u64::from(leads_to.is_ok_and(|to| to.to_string_lossy().starts_with("socket:")));
+        }
+    }
+    if let Some(first) = pids.split_whitespace().next() {
+        let text = |name: &str| fs::read_to_string(format!("/proc/{first}/{name}")).unwrap_or_default();
+        all.most_open_files = soft_limit(&text("limits"));
+        all.interfaces = interfaces_of(&text("net/dev"));
+    }
+    all
+}
+
+/// `Max open files            1024                 4096                 files`.
+fn soft_limit(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_looked_into() {
+        let _socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let found = of(&std::process::id().to_string());
+        assert_eq!(found.count, 1);
+        assert!(found.sockets >= 1 && found.descriptors > found.sockets, "{found:?}");
+        assert_eq!(of("4194304999"), Processes::default());
+    }
+
+    #[test]
+    fn limits_are_read() {
+        assert_eq!(
+            soft_limit("Max open files            1024                 4096                 files\n"),
+            Some(1024)
+        );
+        assert_eq!(
+            soft_limit("Max open files            unlimited            unlimited            files\n"),
+            None
+        );
+    }
+}
