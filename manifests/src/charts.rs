@@ -3,8 +3,8 @@
 //! No crate that is kept up renders Go templates with sprig and helm's own functions as helm does, and hooks, revisions and
 //! `helm list` are what users of charts expect: so helm itself does it, where the machine has it.
 
-use crate::cluster::Outcome;
-use crate::documents::Id;
+use crate::documents::{Chart, Id};
+use crate::outcome::Outcome;
 use coracle_api::error::chain;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ListParams;
@@ -19,9 +19,6 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 
-/// What a release's [`Id`] has for an API version and a kind; nothing that an API serves.
-pub const API_VERSION: &str = "helm.sh/v1";
-pub const KIND: &str = "Release";
 /// Helm's own limit for a release's name.
 const LONGEST_NAME: usize = 53;
 /// What helm gives each of a chart's hooks.
@@ -34,15 +31,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 const TOLD: usize = 1024;
 /// Of a release: the archive and settings that it was made of.
 const HASH: &str = "coracle.local/manifest-hash";
-
-/// An archive and how it is wanted.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Chart {
-    pub archive: PathBuf,
-    /// Of archive and settings.
-    pub hash: String,
-    pub values: Map<String, Value>,
-}
 
 /// `<release>.helm.yaml` beside an archive.
 #[derive(Debug, Default, PartialEq, Deserialize)]
@@ -97,12 +85,7 @@ fn is_version(text: &str) -> bool {
 /// # Errors
 /// As [`release`].
 pub fn id(archive: &str, settings: &Settings) -> Result<Id, String> {
-    Ok(Id {
-        api_version: API_VERSION.to_owned(),
-        kind: KIND.to_owned(),
-        namespace: settings.namespace.clone().unwrap_or_default(),
-        name: release(archive)?,
-    })
+    Ok(Id::of_release(settings.namespace.clone().unwrap_or_default(), release(archive)?))
 }
 
 /// How helm is called.

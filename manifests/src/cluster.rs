@@ -3,6 +3,7 @@
 use crate::MANAGER;
 use crate::charts::{self, Helm};
 use crate::documents::{Body, Document, Id};
+use crate::outcome::Outcome;
 use coracle_api::error::chain;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::core::GroupVersionKind;
@@ -15,15 +16,6 @@ use std::collections::HashMap;
 const DEFAULT: &str = "default";
 /// The path of the file that an object is of.
 const ANNOTATION: &str = "coracle.local/manifest";
-
-/// How it went with one document.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    Applied,
-    /// What it stands on is not there yet.
-    Waiting(String),
-    Failed(String),
-}
 
 pub struct Cluster {
     client: Client,

@@ -1,9 +1,13 @@
 //! From the text of a file to the objects in it.
 
-use crate::charts::{self, Chart};
 use coracle_api::yaml;
 use serde_json::{Map, Value};
 use std::fmt;
+use std::path::PathBuf;
+
+/// What a chart's release has for an API version and a kind; nothing that an API serves.
+const RELEASES: &str = "helm.sh/v1";
+const RELEASE: &str = "Release";
 
 /// What one object is known by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
@@ -26,9 +30,13 @@ impl Id {
         self.api_version.split_once('/').map_or(&self.api_version, |(_, version)| version)
     }
 
-    /// Whether it is a chart's release, which is no object of the API.
+    /// Of a chart's release, which is no object of the API.
+    pub fn of_release(namespace: String, name: String) -> Self {
+        Self { api_version: RELEASES.to_owned(), kind: RELEASE.to_owned(), namespace, name }
+    }
+
     pub fn is_release(&self) -> bool {
-        self.api_version == charts::API_VERSION && self.kind == charts::KIND
+        self.api_version == RELEASES && self.kind == RELEASE
     }
 
     /// Whether it is the same object, be it named in another version.
@@ -51,6 +59,15 @@ impl fmt::Display for Id {
         }
         f.write_str(&self.name)
     }
+}
+
+/// An archive and how it is wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    pub archive: PathBuf,
+    /// Of archive and settings.
+    pub hash: String,
+    pub values: Map<String, Value>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

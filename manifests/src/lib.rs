@@ -11,6 +11,7 @@ mod documents;
 mod files;
 mod inotify;
 mod memory;
+mod outcome;
 mod plan;
 mod run;
 mod told;

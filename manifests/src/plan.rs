@@ -1,7 +1,7 @@
 //! What is to be done, by what the files say and what was applied: knows neither disk nor cluster.
 
-use crate::charts::{self, Chart, Settings};
-use crate::documents::{self, Body, Document, Id};
+use crate::charts::{self, Settings};
+use crate::documents::{self, Body, Chart, Document, Id};
 use crate::files::{Content, File, Found};
 use crate::memory::Applied;
 use std::collections::BTreeMap;

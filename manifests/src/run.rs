@@ -1,11 +1,12 @@
 //! Waits for changes of the directory, and has them carried out.
 
 use crate::charts::Helm;
-use crate::cluster::{Cluster, Outcome};
+use crate::cluster::Cluster;
 use crate::documents::Id;
 use crate::files::{self, Found};
 use crate::inotify::Watch;
 use crate::memory::Memory;
+use crate::outcome::Outcome;
 use crate::plan::{self, Manifest, Plan, Wrong};
 use crate::told::{Said, State, Teller};
 use coracle_client::Context;
