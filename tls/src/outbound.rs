@@ -5,6 +5,7 @@
 
 use http::Uri;
 use http_body::Body;
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -159,6 +160,32 @@ where
     Ok((sender, driver))
 }
 
+/// One request over a connection of its own, within the task that asks: nobody else is woken for it. The connection ends
+/// when `take` has made something of the answer.
+///
+/// # Errors
+/// As hyper has them.
+pub async fn http1_once<B, F: Future>(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    request: http::Request<B>,
+    take: impl FnOnce(http::Response<Incoming>) -> F,
+) -> hyper::Result<F::Output>
+where
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let mut answered = std::pin::pin!(async move {
+        let response = sender.send_request(request).await?;
+        Ok(take(response).await)
+    });
+    tokio::select! {
+        biased;
+        answer = &mut answered => answer,
+        // What it carried to its end is there to be taken; its errors are those of the request.
+        _ = connection => answered.await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,6 +225,38 @@ mod tests {
         assert_eq!(answer.status(), http::StatusCode::NO_CONTENT);
         drop(driver);
         assert_eq!(served.await.unwrap(), 0, "the connection is closed, though its sender is still there");
+    }
+
+    /// Writes these in turn, and says what it was sent.
+    async fn one_answer(parts: &'static [&'static str]) -> hyper::Result<(u16, usize)> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
+            for part in parts {
+                stream.write_all(part.as_bytes()).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        };
+        let stream = connect(address, None).await.unwrap();
+        let request = http::Request::new(http_body_util::Empty::<bytes::Bytes>::new());
+        let taken = http1_once(stream, request, async |response| {
+            let status = response.status().as_u16();
+            let body = http_body_util::BodyExt::collect(response.into_body()).await;
+            (status, body.map_or(0, |body| body.to_bytes().len()))
+        });
+        tokio::join!(served, taken).1
+    }
+
+    #[tokio::test]
+    async fn one_request_is_answered_in_the_task_that_asks() {
+        let whole = one_answer(&["HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody"]).await.unwrap();
+        assert_eq!(whole, (200, 4));
+        let pieces = one_answer(&["HTTP/1.1 503 X\r\n", "\r\nbo", "dy, up to the end"]).await.unwrap();
+        assert_eq!(pieces, (503, 19), "the end of the connection is the body's");
+        assert!(one_answer(&[]).await.is_err(), "it ended without an answer");
+        assert!(one_answer(&["SSH-2.0-x\r\n"]).await.is_err());
     }
 
     #[tokio::test]

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use coracle_tls::outbound::{self, ConnectError};
 use http::StatusCode;
 use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Incoming;
 
 /// Bytes of an answer that are read; upstream's limit.
 const MAX_BODY: usize = 10 * 1024;
@@ -118,14 +119,15 @@ async fn exchange(
     request: http::Request<Empty<Bytes>>,
     stream: Box<dyn outbound::Stream>,
 ) -> Result<Answer, String> {
-    let text = |e: hyper::Error| e.to_string();
-    let (mut sender, _driver) = outbound::http1(stream).await.map_err(text)?;
-    let response = sender.send_request(request).await.map_err(text)?;
+    outbound::http1_once(stream, request, taken).await.map_err(|error| error.to_string())
+}
+
+async fn taken(response: http::Response<Incoming>) -> Answer {
     let location = response.headers().get("Location").and_then(|value| value.to_str().ok());
     let (status, location) = (response.status(), location.map(str::to_owned));
     // The server may care whether its answer is taken; what is too long counts for nothing.
     let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
-    Ok(Answer { status, location, body: body.map(|body| body.to_bytes()).unwrap_or_default() })
+    Answer { status, location, body: body.map(|body| body.to_bytes()).unwrap_or_default() }
 }
 
 fn request(place: &Place, get: &Get<'_>, same_name: bool) -> Result<http::Request<Empty<Bytes>>, String> {

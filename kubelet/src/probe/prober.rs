@@ -3,8 +3,10 @@
 use super::action::{Action, Outcome, Target};
 use super::counter::Counter;
 use k8s_openapi::api::core::v1::{Container, Probe};
+use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::task::AbortHandle;
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -45,6 +47,9 @@ pub enum Report {
     Lost(String),
 }
 
+/// What a question may wait for others of the same moment.
+const MARK: Duration = Duration::from_millis(50);
+
 /// How often a question is put that comes to nothing; upstream's.
 const TRIES: usize = 3;
 
@@ -77,10 +82,12 @@ pub fn spawn(
         Counter::new(count(probe.success_threshold, 1), count(probe.failure_threshold, 3), initial);
     let task = async move {
         tokio::time::sleep(delay).await;
-        let mut ticks = tokio::time::interval(period);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut ticks = ticks(period);
+        let mut is_first = true;
         loop {
-            ticks.tick().await;
+            if !std::mem::take(&mut is_first) {
+                ticks.tick().await;
+            }
             let outcome = ask(&action, &target, timeout).await;
             count_result(outcome.result());
             let success = match outcome {
@@ -104,6 +111,18 @@ pub fn spawn(
         }
     };
     tokio::spawn(task).abort_handle()
+}
+
+/// From the second question on. Those of all probes fall on common marks, so that many wake the process together.
+fn ticks(period: Duration) -> Interval {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    let epoch = *EPOCH.get_or_init(Instant::now);
+    let due = Instant::now() + period;
+    let past = (due - epoch).as_nanos() % MARK.as_nanos();
+    let first = due + (MARK - Duration::from_nanos(u64::try_from(past).unwrap_or_default()));
+    let mut ticks = tokio::time::interval_at(first, period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    ticks
 }
 
 async fn ask(action: &Result<Action, String>, target: &Target, timeout: Duration) -> Outcome {
