@@ -52,9 +52,6 @@ async fn remove(kubelet: &Kubelet, calls: &Calls, uid: &str, stubborn: &Stubborn
         crate::pod::force(kubelet, uid, &observed);
     }
     tracing::info!(%uid, "removing the remains of a pod that is gone");
-    if !observed.sandboxes.is_empty() {
-        kubelet.metrics.add(Metric::OrphanedPods, &[]);
-    }
     let stops =
         observed.running().map(|c| patiently("StopContainer", GRACE, calls.stop_container(&c.id, GRACE)));
     futures::future::join_all(stops).await.into_iter().collect::<Result<(), _>>()?;
@@ -64,5 +61,10 @@ async fn remove(kubelet: &Kubelet, calls: &Calls, uid: &str, stubborn: &Stubborn
         kubelet.cpus_changed();
     }
     kubelet.volumes.tear_down(uid).await?;
-    Ok(processes::remove(&kubelet.cgroup_root, uid)?)
+    processes::remove(&kubelet.cgroup_root, uid)?;
+    // Once, however often it was tried.
+    if !observed.sandboxes.is_empty() {
+        kubelet.metrics.add(Metric::OrphanedPods, &[]);
+    }
+    Ok(())
 }

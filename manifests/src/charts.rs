@@ -6,12 +6,13 @@
 use crate::documents::{Chart, Id};
 use crate::outcome::Outcome;
 use coracle_api::error::chain;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
@@ -25,7 +26,7 @@ const LONGEST_NAME: usize = 53;
 const HOOK_TIMEOUT: &str = "5m0s";
 /// Longest that helm may be at work, with some hooks: by then it has gone wrong.
 const HELM_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// How often it is looked whether helm is still at work, so that waiting for it is no hang.
+/// How often it is looked whether helm is still at work.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// Bytes of what helm says that are told: its last words say what was wrong.
 const TOLD: usize = 1024;
@@ -106,13 +107,22 @@ struct Revision {
     status: String,
     /// Empty where it is not ours.
     hash: String,
+    /// Since when it is there.
+    age: Duration,
 }
 
 impl Revision {
-    fn of(labels: &BTreeMap<String, String>) -> Option<Self> {
-        let label = |name: &str| labels.get(name).cloned();
+    fn of(metadata: &ObjectMeta, now: Timestamp) -> Option<Self> {
+        let label = |name: &str| metadata.labels.as_ref()?.get(name).cloned();
         let number = label("version")?.parse().ok()?;
-        Some(Self { number, status: label("status")?, hash: label(HASH).unwrap_or_default() })
+        let age = metadata.creation_timestamp.as_ref().map(|made| now.duration_since(made.0));
+        let age = age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default();
+        Some(Self { number, status: label("status")?, hash: label(HASH).unwrap_or_default(), age })
+    }
+
+    /// Helm has begun with it. Whoever calls it may have been killed, and it not.
+    fn is_pending(&self) -> bool {
+        self.status.starts_with("pending-")
     }
 }
 
@@ -126,7 +136,7 @@ struct Kept {
 
 /// Makes a release what its archive says. One that is that already is left alone, also after a restart.
 pub async fn apply(helm: &Helm, client: &Client, id: &Id, chart: &Chart) -> Outcome {
-    let namespace = if id.namespace.is_empty() { "default" } else { &id.namespace };
+    let namespace = id.namespace_or_default();
     let failed = |why: String| Outcome::Failed(format!("{id}: {why}"));
     let kept = match kept(client, namespace, &id.name).await {
         Ok(kept) => kept,
@@ -138,6 +148,13 @@ pub async fn apply(helm: &Helm, client: &Client, id: &Id, chart: &Chart) -> Outc
             return failed("somebody else has installed a release of this name".to_owned());
         }
         Some(newest) if newest.status == "deployed" && newest.hash == label => return Outcome::Applied,
+        Some(newest) if newest.is_pending() && newest.age < HELM_TIMEOUT => {
+            let left = (HELM_TIMEOUT - newest.age).as_secs() / 60 + 1;
+            return Outcome::Waiting(format!(
+                "{id}: helm has begun revision {} and may still be at work; in {left} minutes it is taken back",
+                newest.number
+            ));
+        }
         _ => {}
     }
     if let Err(error) = mend(helm, namespace, &id.name, &kept).await {
@@ -161,7 +178,7 @@ pub async fn apply(helm: &Helm, client: &Client, id: &Id, chart: &Chart) -> Outc
 /// # Errors
 /// Why it is still there.
 pub async fn remove(helm: &Helm, client: &Client, id: &Id) -> Result<(), String> {
-    let namespace = if id.namespace.is_empty() { "default" } else { &id.namespace };
+    let namespace = id.namespace_or_default();
     if kept(client, namespace, &id.name).await?.newest.is_none_or(|newest| newest.hash.is_empty()) {
         return Ok(());
     }
@@ -169,14 +186,13 @@ pub async fn remove(helm: &Helm, client: &Client, id: &Id) -> Result<(), String>
     call(helm, &arguments, "").await.map_err(|error| error.to_string())
 }
 
-/// Takes back what helm had begun when it was killed, and a first installation that failed: it refuses every other one
+/// Takes back what helm had begun when it was killed, and a first installation that failed: helm refuses every other one
 /// until somebody does.
 async fn mend(helm: &Helm, namespace: &str, name: &str, kept: &Kept) -> io::Result<()> {
     let Some(newest) = &kept.newest else { return Ok(()) };
-    let verb = match newest.status.as_str() {
-        "pending-install" | "pending-upgrade" | "pending-rollback" if kept.was_deployed => "rollback",
-        "pending-install" | "pending-upgrade" | "pending-rollback" => "uninstall",
-        "failed" if !kept.was_deployed => "uninstall",
+    let verb = match kept.was_deployed {
+        true if newest.is_pending() => "rollback",
+        false if newest.is_pending() || newest.status == "failed" => "uninstall",
         _ => return Ok(()),
     };
     tracing::info!(release = name, namespace, status = %newest.status, verb, "what helm did not finish is taken back");
@@ -188,7 +204,8 @@ async fn kept(client: &Client, namespace: &str, name: &str) -> Result<Kept, Stri
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let of_it = ListParams::default().labels(&format!("owner=helm,name={name}"));
     let found = secrets.list_metadata(&of_it).await.map_err(|error| chain(&error))?;
-    Ok(judged(found.items.iter().filter_map(|secret| Revision::of(secret.labels()))))
+    let now = Timestamp::now();
+    Ok(judged(found.items.iter().filter_map(|secret| Revision::of(&secret.metadata, now))))
 }
 
 fn judged(revisions: impl Iterator<Item = Revision>) -> Kept {
@@ -204,7 +221,7 @@ fn judged(revisions: impl Iterator<Item = Revision>) -> Kept {
 
 /// Runs helm to its end, or to the end of its time.
 async fn call(helm: &Helm, arguments: &[&str], input: &str) -> io::Result<()> {
-    let mut child = Command::new(&helm.program)
+    let child = Command::new(&helm.program)
         .args(arguments)
         .env("KUBECONFIG", &helm.kubeconfig)
         .env("HELM_DRIVER", "secret")
@@ -216,11 +233,7 @@ async fn call(helm: &Helm, arguments: &[&str], input: &str) -> io::Result<()> {
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // It may end without reading; its status says why.
-        let _ = stdin.write_all(input.as_bytes()).await;
-    }
-    let output = tokio::time::timeout(HELM_TIMEOUT, ended(child)).await;
+    let output = tokio::time::timeout(HELM_TIMEOUT, looked_at(ended(child, input))).await;
     let output =
         output.unwrap_or_else(|_| Err(io::Error::other("helm was at work for a quarter of an hour")))?;
     if output.status.success() {
@@ -231,11 +244,20 @@ async fn call(helm: &Helm, arguments: &[&str], input: &str) -> io::Result<()> {
     Err(io::Error::other(format!("helm: {}: {}", output.status, &text[from..])))
 }
 
-async fn ended(child: Child) -> io::Result<Output> {
-    let mut output = Box::pin(child.wait_with_output());
+async fn ended(mut child: Child, input: &str) -> io::Result<Output> {
+    if let Some(mut stdin) = child.stdin.take() {
+        // It may end without reading; its status says why.
+        let _ = stdin.write_all(input.as_bytes()).await;
+    }
+    child.wait_with_output().await
+}
+
+/// Wakes up now and then, so that waiting for another program is no hang.
+async fn looked_at<T>(work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
     loop {
-        if let Ok(output) = tokio::time::timeout(LOOK_INTERVAL, &mut output).await {
-            return output;
+        if let Ok(done) = tokio::time::timeout(LOOK_INTERVAL, &mut work).await {
+            return done;
         }
     }
 }
@@ -243,6 +265,7 @@ async fn ended(child: Child) -> io::Result<Output> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     #[test]
     fn every_version_of_an_archive_is_of_one_release() {
@@ -262,23 +285,44 @@ mod tests {
         }
     }
 
+    fn metadata(number: &str, status: &str, hash: Option<&str>) -> ObjectMeta {
+        let labels = [("version", Some(number)), ("status", Some(status)), (HASH, hash)];
+        let labels =
+            labels.iter().filter_map(|(name, value)| Some(((*name).to_owned(), (*value)?.to_owned())));
+        let made = Timestamp::from_second(1000).unwrap();
+        ObjectMeta {
+            labels: Some(labels.collect()),
+            creation_timestamp: Some(Time(made)),
+            ..ObjectMeta::default()
+        }
+    }
+
     #[test]
     fn the_newest_revision_counts_and_any_whole_one_can_be_gone_back_to() {
+        let now = Timestamp::from_second(1060).unwrap();
         let revision =
-            |number: u32, status: &str| Revision { number, status: status.into(), hash: "h".into() };
-        let kept = judged(
-            [revision(2, "superseded"), revision(10, "pending-upgrade"), revision(9, "failed")].into_iter(),
-        );
-        assert_eq!((kept.newest, kept.was_deployed), (Some(revision(10, "pending-upgrade")), true));
-        assert!(!judged([revision(1, "failed")].into_iter()).was_deployed);
-        let labels = |text: &[(&str, &str)]| {
-            text.iter()
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-                .collect::<BTreeMap<_, _>>()
-        };
-        let foreign = Revision::of(&labels(&[("version", "3"), ("status", "deployed")])).unwrap();
+            |number: &str, status: &str| Revision::of(&metadata(number, status, Some("h")), now).unwrap();
+        let all = [revision("2", "superseded"), revision("10", "pending-upgrade"), revision("9", "failed")];
+        let kept = judged(all.into_iter());
+        let newest = kept.newest.unwrap();
+        assert_eq!((newest.number, newest.age, kept.was_deployed), (10, Duration::from_secs(60), true));
+        assert!(newest.is_pending() && !revision("1", "failed").is_pending());
+        assert!(!judged([revision("1", "failed")].into_iter()).was_deployed);
+        let foreign = Revision::of(&metadata("3", "deployed", None), now).unwrap();
         assert_eq!((foreign.number, foreign.hash.as_str()), (3, ""));
-        assert_eq!(Revision::of(&labels(&[("version", "x"), ("status", "deployed")])), None);
+        assert_eq!(Revision::of(&metadata("x", "deployed", None), now), None);
+    }
+
+    #[tokio::test]
+    async fn helm_is_heard_and_what_it_does_not_read_holds_nobody_up() {
+        let helm = |program: &str| Helm { program: program.into(), kubeconfig: "k".into(), home: "h".into() };
+        let long = "x".repeat(1 << 20);
+        let script = "echo $KUBECONFIG $HELM_DRIVER >&2; exit 3";
+        let error = call(&helm("sh"), &["-c", script], &long).await.unwrap_err();
+        assert_eq!(error.to_string(), "helm: exit status: 3: k secret");
+        call(&helm("sh"), &["-c", "cat >/dev/null"], &long).await.unwrap();
+        let missing = call(&helm("/nowhere/helm"), &[], "").await.unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

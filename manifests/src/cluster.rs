@@ -12,8 +12,6 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// Where an object without a namespace goes.
-const DEFAULT: &str = "default";
 /// The path of the file that an object is of.
 const ANNOTATION: &str = "coracle.local/manifest";
 
@@ -109,7 +107,7 @@ impl Cluster {
                 known
             }
         };
-        let namespace = if id.namespace.is_empty() { DEFAULT } else { &id.namespace };
+        let namespace = id.namespace_or_default();
         Ok(match scope {
             Scope::Namespaced => Api::namespaced_with(self.client.clone(), namespace, &resource),
             Scope::Cluster => Api::all_with(self.client.clone(), &resource),

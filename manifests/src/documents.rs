@@ -5,6 +5,8 @@ use serde_json::{Map, Value};
 use std::fmt;
 use std::path::PathBuf;
 
+/// Where an object without a namespace goes.
+const DEFAULT: &str = "default";
 /// What a chart's release has for an API version and a kind; nothing that an API serves.
 const RELEASES: &str = "helm.sh/v1";
 const RELEASE: &str = "Release";
@@ -30,6 +32,11 @@ impl Id {
         self.api_version.split_once('/').map_or(&self.api_version, |(_, version)| version)
     }
 
+    /// Where it lies, if it lies in any.
+    pub fn namespace_or_default(&self) -> &str {
+        if self.namespace.is_empty() { DEFAULT } else { &self.namespace }
+    }
+
     /// Of a chart's release, which is no object of the API.
     pub fn of_release(namespace: String, name: String) -> Self {
         Self { api_version: RELEASES.to_owned(), kind: RELEASE.to_owned(), namespace, name }
@@ -41,13 +48,8 @@ impl Id {
 
     /// Whether it is the same object, be it named in another version.
     pub fn is_same(&self, other: &Self) -> bool {
-        (self.group(), &self.kind, self.place(), &self.name)
-            == (other.group(), &other.kind, other.place(), &other.name)
-    }
-
-    /// What names no namespace lies in `default`.
-    fn place(&self) -> &str {
-        if self.namespace == "default" { "" } else { &self.namespace }
+        (self.group(), &self.kind, self.namespace_or_default(), &self.name)
+            == (other.group(), &other.kind, other.namespace_or_default(), &other.name)
     }
 }
 

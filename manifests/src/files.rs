@@ -80,6 +80,11 @@ fn file(path: &Path, name: &str, length: u64) -> Option<File> {
     if !is_chart && ![".yaml", ".yml", ".json"].iter().any(|ending| ends(ending)) {
         return None;
     }
+    if ends(SETTINGS) {
+        // Read with its archive.
+        return unused(path, name)
+            .then(|| refused("there is no chart archive of this name beside it".to_owned()));
+    }
     if length > LONGEST {
         return Some(refused(format!("it is larger than {LONGEST} bytes")));
     }
@@ -90,10 +95,6 @@ fn file(path: &Path, name: &str, length: u64) -> Option<File> {
     };
     if is_chart {
         return Some(chart(path, name, &bytes));
-    }
-    if ends(SETTINGS) {
-        return unused(path, name)
-            .then(|| refused("there is no chart archive of this name beside it".to_owned()));
     }
     let hash = hex(&[&bytes]);
     Some(match String::from_utf8(bytes) {

@@ -15,6 +15,14 @@ pub struct Manifest {
     pub documents: Result<Vec<Document>, Wrong>,
 }
 
+impl Manifest {
+    /// Whether a document of it is of this object; `None` where it cannot be read.
+    fn holds(&self, id: &Id) -> Option<bool> {
+        let documents = self.documents.as_ref().ok()?;
+        Some(documents.iter().any(|document| document.id.is_same(id)))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wrong {
     /// It is nothing that is applied here.
@@ -122,11 +130,7 @@ pub fn left_with<'a>(
     manifests: &'a BTreeMap<String, Manifest>,
     applied: &'a Applied,
 ) -> impl Iterator<Item = &'a str> {
-    let holds = |file: &str, id: &Id| match manifests.get(file).map(|manifest| &manifest.documents) {
-        Some(Ok(documents)) => documents.iter().any(|document| document.id.is_same(id)),
-        Some(Err(_)) => true,
-        None => false,
-    };
+    let holds = |file: &str, id: &Id| manifests.get(file).is_some_and(|one| one.holds(id) != Some(false));
     let given_up = move |file: &str, id: &Id| {
         let mut others = applied.iter().filter(|(other, _)| *other != file);
         others.any(|(other, ids)| ids.iter().any(|one| one.is_same(id)) && !holds(other, id))
@@ -139,17 +143,14 @@ pub fn left_with<'a>(
 
 /// Whether some file holds it, or did before it broke.
 fn is_kept(manifests: &BTreeMap<String, Manifest>, applied: &Applied, id: &Id) -> bool {
-    manifests.iter().any(|(file, manifest)| match &manifest.documents {
-        Ok(documents) => documents.iter().any(|document| document.id.is_same(id)),
-        Err(_) => applied.get(file).is_some_and(|ids| ids.iter().any(|kept| kept.is_same(id))),
-    })
+    let kept = |file: &String| applied.get(file).is_some_and(|ids| ids.iter().any(|one| one.is_same(id)));
+    manifests.iter().any(|(file, manifest)| manifest.holds(id).unwrap_or_else(|| kept(file)))
 }
 
 /// What is remembered once these have gone, and those that stand in other files.
 pub fn forget(remembered: &Applied, manifests: &BTreeMap<String, Manifest>, gone: &[Id]) -> Applied {
-    let still = |file: &String, id: &Id| match manifests.get(file).map(|manifest| &manifest.documents) {
-        Some(Ok(documents)) if documents.iter().any(|document| document.id.is_same(id)) => true,
-        Some(Err(_)) => true,
+    let still = |file: &String, id: &Id| match manifests.get(file).map(|manifest| manifest.holds(id)) {
+        Some(Some(true) | None) => true,
         // No file says so any more: until it has gone, or where another file has taken it over.
         _ => !gone.iter().any(|one| one.is_same(id)) && !is_kept(manifests, remembered, id),
     };

@@ -62,6 +62,15 @@ fn objectives() -> String {
     health.render_metrics()
 }
 
+/// A new store has a journal, before its first checkpoint.
+fn check_sizes(page: &str) {
+    for name in ["apiserver_storage_size_bytes{", "coracle_store_disk_bytes "] {
+        let line = samples(page, name).concat();
+        let value = line.rsplit(' ').next().and_then(|value| value.parse::<u64>().ok());
+        assert!(value.is_some_and(|bytes| bytes > 0), "{name}: {line}");
+    }
+}
+
 /// Every family shows up once something is recorded in it.
 #[test]
 fn every_metric_is_rendered() {
@@ -119,11 +128,7 @@ fn every_metric_is_rendered() {
     ] {
         assert_eq!(samples(&page, name).len(), 1, "{name}\n{page}");
     }
-    for name in ["apiserver_storage_size_bytes{", "coracle_store_disk_bytes "] {
-        let line = samples(&page, name).concat();
-        let value = line.rsplit(' ').next().and_then(|value| value.parse::<u64>().ok());
-        assert!(value.is_some_and(|bytes| bytes > 0), "a new store has a journal: {line}");
-    }
+    check_sizes(&page);
     let objectives = objectives();
     assert_eq!(samples(&objectives, r#"kubernetes_healthcheck{name="ping",type="livez"} 1"#).len(), 1);
     assert_eq!(samples(&objectives, "kubernetes_healthchecks_total{").len(), 1);

@@ -83,34 +83,28 @@ pub fn spawn(
     let task = async move {
         tokio::time::sleep(delay).await;
         let mut ticks = ticks(period);
-        let mut is_first = true;
         loop {
-            if !std::mem::take(&mut is_first) {
-                ticks.tick().await;
-            }
             let outcome = ask(&action, &target, timeout).await;
             count_result(outcome.result());
-            let success = match outcome {
-                Outcome::Success => true,
-                Outcome::Warning(message) => {
-                    report(Report::Warned(message));
-                    true
-                }
-                Outcome::Failure(message) => {
-                    report(Report::Failed(message));
-                    false
-                }
-                Outcome::Unknown(message) => {
-                    report(Report::Lost(message));
-                    continue;
-                }
-            };
-            if let Some(verdict) = counter.record(success) {
+            if let Some(verdict) = told(outcome, &report).and_then(|success| counter.record(success)) {
                 report(Report::Verdict(verdict));
             }
+            ticks.tick().await;
         }
     };
     tokio::spawn(task).abort_handle()
+}
+
+/// Reports what is odd or bad. Whether the answer was good; `None` where there was none.
+fn told(outcome: Outcome, report: impl Fn(Report)) -> Option<bool> {
+    let (success, odd) = match outcome {
+        Outcome::Success => (Some(true), None),
+        Outcome::Warning(message) => (Some(true), Some(Report::Warned(message))),
+        Outcome::Failure(message) => (Some(false), Some(Report::Failed(message))),
+        Outcome::Unknown(message) => (None, Some(Report::Lost(message))),
+    };
+    odd.into_iter().for_each(report);
+    success
 }
 
 /// From the second question on. Those of all probes fall on common marks, so that many wake the process together.
@@ -138,4 +132,27 @@ async fn ask(action: &Result<Action, String>, target: &Target, timeout: Duration
         outcome = action.run(target, timeout).await;
     }
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn questions_of_one_moment_fall_together_and_none_comes_early() {
+        let period = Duration::from_secs(1);
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            let began = Instant::now();
+            let mut ticks = ticks(period);
+            let first = ticks.tick().await;
+            let late = first - (began + period);
+            assert!(late <= MARK, "{late:?}");
+            assert_eq!(ticks.tick().await - first, period);
+            seen.push(first);
+            tokio::time::sleep(Duration::from_millis(17)).await;
+        }
+        let apart = |pair: &[Instant]| (pair[1] - pair[0]).as_millis() % MARK.as_millis();
+        assert!(seen.windows(2).all(|pair| apart(pair) == 0), "{seen:?}");
+    }
 }

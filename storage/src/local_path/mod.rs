@@ -186,9 +186,7 @@ impl LocalPath {
         if holds == Some(SizeLimit::Quota) && !home.has_quotas {
             let why =
                 format!("the file system of node {node} has no project quotas, which the class asks for");
-            let message = self.failed(&claim, &class, &why);
-            self.reschedule(&claim).await?;
-            return Err(ReconcileError::Other(message));
+            return Err(self.impossible_there(&claim, &class, &why).await?);
         }
         match self.work(&home, &name, &making(&claim, from, holds)).await? {
             Outcome::Waits { new } => {
@@ -197,13 +195,10 @@ impl LocalPath {
                 }
                 Ok(Action::AwaitChange)
             }
-            Outcome::Failed { error, full } => {
-                let message = self.failed(&claim, &class, &error);
-                if full {
-                    self.reschedule(&claim).await?;
-                }
-                Err(ReconcileError::Other(message))
+            Outcome::Failed { error, full: true } => {
+                Err(self.impossible_there(&claim, &class, &error).await?)
             }
+            Outcome::Failed { error, .. } => Err(ReconcileError::Other(self.failed(&claim, &class, &error))),
             Outcome::Done => {
                 if home.is_own {
                     self.tell_begun(&claim);
@@ -213,6 +208,18 @@ impl LocalPath {
                 self.write(&claim, &class, &volume).await
             }
         }
+    }
+
+    /// The node can never make this volume: another one is to be chosen. The error to end with.
+    async fn impossible_there(
+        &self,
+        claim: &PersistentVolumeClaim,
+        class: &StorageClass,
+        why: &str,
+    ) -> Result<ReconcileError, ReconcileError> {
+        let message = self.failed(claim, class, why);
+        self.reschedule(claim).await?;
+        Ok(ReconcileError::Other(message))
     }
 
     fn tell_begun(&self, claim: &PersistentVolumeClaim) {

@@ -62,6 +62,11 @@ fn files_are_applied_changed_and_pruned() {
     files.write("a.yaml", &map("one", "b"));
     cluster.until("kubectl get configmap one -o jsonpath='{.data.value}'", "b");
     cluster.until("kubectl get configmap two --ignore-not-found -o name", "");
+    // What two files hold is the other's again when the last one's goes.
+    files.write("b.yaml", &map("one", "other"));
+    cluster.until("kubectl get configmap one -o jsonpath='{.data.value}'", "other");
+    files.remove("b.yaml");
+    cluster.until("kubectl get configmap one -o jsonpath='{.data.value}'", "b");
     // What somebody else made under that name meanwhile is left alone.
     cluster.ok("kubectl delete configmap json && kubectl create configmap json --from-literal=value=mine");
     fs::remove_dir_all(files.0.join("folder")).expect("the file");
