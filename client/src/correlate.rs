@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a repeated event is counted on the same object, and a kind of events combined.
-const WINDOW: Duration = Duration::from_secs(600);
+pub const WINDOW: Duration = Duration::from_secs(600);
 /// Entries remembered of each sort.
 const REMEMBERED: usize = 4096;
 /// Messages of one reason about one object that are told apart.
@@ -81,6 +81,12 @@ fn trim<T>(map: &mut HashMap<u64, Kept<T>>, now: Instant) {
     }
 }
 
+/// Events that a subject may have by now.
+fn refilled(budget: &Kept<u32>, now: Instant) -> u32 {
+    let refills = now.duration_since(budget.at).as_secs() / REFILL.as_secs();
+    budget.what.saturating_add(u32::try_from(refills).unwrap_or(BURST)).min(BURST)
+}
+
 impl Correlator {
     /// What to write about an event; `None` when the object has had too many.
     pub fn judge(&mut self, kin: Kin, message: &str, now: Instant) -> Option<Verdict> {
@@ -104,14 +110,26 @@ impl Correlator {
         self.stored.insert(self.digests.hash_one(identity), Kept { what: (name, count), at: now });
     }
 
+    /// Lets go what no longer decides anything, and the room it took.
+    pub fn forget(&mut self, now: Instant) {
+        self.groups.retain(|_, kept| now.duration_since(kept.at) < WINDOW);
+        self.stored.retain(|_, kept| now.duration_since(kept.at) < WINDOW);
+        self.budgets.retain(|_, kept| refilled(kept, now) < BURST);
+        self.groups.shrink_to_fit();
+        self.stored.shrink_to_fit();
+        self.budgets.shrink_to_fit();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.stored.is_empty() && self.budgets.is_empty()
+    }
+
     fn afford(&mut self, subject: &Subject, now: Instant) -> bool {
         trim(&mut self.budgets, now);
         let budget =
             self.budgets.entry(self.digests.hash_one(subject)).or_insert(Kept { what: BURST, at: now });
-        let refills = now.duration_since(budget.at).as_secs() / REFILL.as_secs();
-        if refills > 0 {
-            budget.what = budget.what.saturating_add(u32::try_from(refills).unwrap_or(BURST)).min(BURST);
-            budget.at = now;
+        if now.duration_since(budget.at) >= REFILL {
+            *budget = Kept { what: refilled(budget, now), at: now };
         }
         let enough = budget.what > 0;
         budget.what = budget.what.saturating_sub(1);
@@ -189,5 +207,21 @@ mod tests {
         let later = start + REFILL * 2;
         let told = (0..9).filter(|i| tell(&mut correlator, kin("a", &format!("s{i}")), "m", later).is_some());
         assert_eq!(told.count(), 2);
+    }
+
+    #[test]
+    fn what_decides_nothing_any_more_is_forgotten() {
+        let (mut correlator, start) = (Correlator::default(), Instant::now());
+        for i in 0..10 {
+            tell(&mut correlator, kin("a", &format!("r{i}")), "m", start);
+        }
+        tell(&mut correlator, kin("b", "r"), "m", start);
+        correlator.forget(start + WINDOW / 2);
+        assert_eq!((correlator.stored.len(), correlator.groups.len(), correlator.budgets.len()), (11, 11, 2));
+        correlator.forget(start + WINDOW);
+        assert_eq!((correlator.stored.len(), correlator.groups.len()), (0, 0));
+        assert_eq!(correlator.budgets.len(), 1, "the one of ten events has not got all of them back");
+        correlator.forget(start + REFILL * 10);
+        assert!(correlator.is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! The event recorder: events in upstream's form, repeated ones counted instead of stored again.
 
-use crate::correlate::{Correlator, Kin, Subject};
+use crate::correlate::{Correlator, Kin, Subject, WINDOW};
 use crate::informer::ObjectKey;
 pub use crate::pace::Pace;
 use crate::pace::Paced;
@@ -164,12 +164,29 @@ async fn write_all(
     mut wait: Wait,
 ) {
     let mut correlator = Correlator::default();
-    while let Some(report) = reports.recv().await {
+    let mut tidied = Instant::now();
+    while let Some(report) = next_report(&mut reports, &mut correlator, &mut tidied).await {
         wait.turn().await;
         if let Err(error) = record(&client, &source, &mut correlator, report).await {
             tracing::debug!(%error, "event not written");
         }
     }
+}
+
+/// The next report; what is no longer needed of earlier ones goes while it is waited for. With nothing left nobody wakes up.
+async fn next_report(
+    reports: &mut mpsc::Receiver<Report>,
+    correlator: &mut Correlator,
+    tidied: &mut Instant,
+) -> Option<Report> {
+    while !correlator.is_empty() {
+        if let Ok(report) = tokio::time::timeout_at(*tidied + WINDOW, reports.recv()).await {
+            return report;
+        }
+        *tidied = Instant::now();
+        correlator.forget(*tidied);
+    }
+    reports.recv().await
 }
 
 fn kin(report: &Report) -> Kin {
