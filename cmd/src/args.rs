@@ -16,6 +16,7 @@ use crate::etcd::EtcdArgs;
 use crate::eviction::EvictionArgs;
 use crate::join::JoinArgs;
 use crate::kubelet::{ConfigArgs, KubeletArgs};
+use crate::lifecycle::LifecycleArgs;
 use crate::parts::args::{ControllersArgs, KubeconfigArgs, KubeletPartArgs, ProxyArgs, SchedulerArgs};
 use crate::scheduled::ScheduleArgs;
 use crate::time::Time;
@@ -171,6 +172,8 @@ pub struct ServerArgs {
     pub kubelet_files: ConfigArgs,
     #[command(flatten)]
     pub kubelet: KubeletArgs,
+    #[command(flatten)]
+    pub lifecycle: LifecycleArgs,
     #[command(flatten)]
     pub edge: EdgeArgs,
     #[command(flatten)]

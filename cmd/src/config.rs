@@ -12,10 +12,12 @@ use crate::encryption::EncryptionArgs;
 use crate::etcd::EtcdArgs;
 use crate::join::{Join, JoinArgs};
 use crate::kubelet::{KubeletSettings, Said};
+use crate::lifecycle::LifecycleArgs;
 use crate::scheduled::ScheduleArgs;
 use crate::settings::{DEFAULT_DATA_DIR, admin_conf, node_name, or_note};
 use crate::time::Time;
 use coracle_apiserver::store::etcd::EtcdOptions;
+use coracle_controllers::Lifecycle;
 use coracle_kubelet::config::{STREAMING_CONNECTION_IDLE_TIMEOUT, Written};
 use networks::Networks;
 use serde::Deserialize;
@@ -119,6 +121,7 @@ struct File {
     authorization: Option<AuthorizationArgs>,
     api_server: Option<EdgeArgs>,
     encryption: Option<EncryptionArgs>,
+    node_lifecycle: Option<LifecycleArgs>,
     backup: Option<ScheduleArgs>,
     streaming_connection_idle_timeout: Option<Time>,
     /// Fields of KubeletConfiguration. Those of a node's limits may stand beside the server's own, too.
@@ -215,6 +218,7 @@ pub struct Config {
     pub backup: ScheduleArgs,
     pub streaming_connection_idle_timeout: Duration,
     pub kubelet: KubeletSettings,
+    pub lifecycle: Lifecycle,
     /// What was given, by the names of flags.
     pub flags: BTreeMap<String, String>,
 }
@@ -324,6 +328,7 @@ fn merge(mut args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Co
     let encryption = checked(encryption, EncryptionArgs::check, mistakes);
     let backup = args.backup.or(file.backup.unwrap_or_default());
     backup.check(&data_dir, mistakes);
+    let lifecycle = args.lifecycle.or(file.node_lifecycle.unwrap_or_default()).checked(mistakes);
     let Networks { cluster_cidr, service_cidr, node_ips, address_choice } = networks;
     Config {
         kubeconfig,
@@ -360,6 +365,7 @@ fn merge(mut args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Co
         streaming_connection_idle_timeout: streaming_idle(args.streaming_connection_idle_timeout),
         file: None,
         kubelet,
+        lifecycle,
         data_dir,
     }
 }

@@ -29,6 +29,7 @@ mod handover;
 mod join;
 mod kubeconfig;
 mod kubelet;
+mod lifecycle;
 mod lines;
 mod log;
 mod manual;

@@ -34,5 +34,6 @@ pub use certificates::CertificateSigner;
 pub use clients::Clients;
 pub use coracle_client::ClientFor;
 pub use nodes::ipam::ClusterCidr;
+pub use nodes::lifecycle::Lifecycle;
 pub use serviceaccount::LegacyTokens;
 pub use wiring::{Config, Error, run};

@@ -4,6 +4,7 @@ use crate::certificates::CertificateSigner;
 use crate::clients::Clients;
 use crate::metrics::Metrics;
 use crate::nodes::ipam::ClusterCidr;
+use crate::nodes::lifecycle::Lifecycle;
 use crate::serviceaccount::{LegacyTokens, RootCa};
 use crate::{
     autoscaler, bootstrap_tokens, certificates, clusterrole_aggregation, cronjob, daemonset, deployment,
@@ -36,6 +37,8 @@ pub struct Config {
     pub foreign_load_balancers: bool,
     /// Where nodes' pod addresses are taken from. Absent: nodes get no spec.podCIDR.
     pub cluster_cidr: Option<ClusterCidr>,
+    /// When nodes count as lost.
+    pub lifecycle: Lifecycle,
     /// What they count.
     pub metrics: Arc<Metrics>,
 }
@@ -79,7 +82,7 @@ fn controllers(clients: &Clients, config: &Config, stop: &CancellationToken) -> 
         ("endpointslice", Box::pin(endpointslice::run(clients(), stop()))),
         ("endpointslicemirroring", Box::pin(endpointslice::mirror::run(clients(), stop()))),
         ("pod-garbage-collector", Box::pin(podgc::run(clients(), stop()))),
-        ("node-lifecycle", Box::pin(nodes::health::run(clients(), stop()))),
+        ("node-lifecycle", Box::pin(nodes::health::run(clients(), config.lifecycle, stop()))),
         ("taint-eviction", Box::pin(nodes::eviction::run(clients(), stop()))),
         ("node-labels", Box::pin(nodes::labels::run(clients(), stop()))),
         ("node-ttl", Box::pin(nodes::ttl::run(clients(), stop()))),

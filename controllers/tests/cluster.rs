@@ -83,6 +83,7 @@ async fn cluster() -> World {
         certificate_signer: Some(Arc::new(signer::Signer::new())),
         foreign_load_balancers: false,
         reserved_names: coracle_controllers::certificates::Reserved::default(),
+        lifecycle: coracle_controllers::Lifecycle::default(),
         metrics,
     };
     tokio::spawn(coracle_controllers::run(world.context(), config));

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ pub struct Etcd {
     pub url: String,
     port: u16,
     child: Guard,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Etcd {
@@ -52,9 +52,18 @@ impl Etcd {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let etcd = Self { url: client, port, child: Guard(child), _dir: dir };
+        let etcd = Self { url: client, port, child: Guard(child), dir };
         connect(port).await?;
         Ok(Some(etcd))
+    }
+
+    /// Where its data is.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.0.id()
     }
 }
 

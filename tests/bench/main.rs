@@ -17,6 +17,7 @@ mod extend;
 mod goals;
 mod http;
 mod idle;
+mod large;
 mod load;
 mod machine;
 mod matrix;
@@ -66,7 +67,7 @@ impl Settings {
     }
 }
 
-const NAMES: [&str; 29] = [
+const NAMES: [&str; 32] = [
     "size",
     "start",
     "restart",
@@ -75,6 +76,9 @@ const NAMES: [&str; 29] = [
     "disk",
     "etcd",
     "servers",
+    "agents",
+    "large",
+    "large-etcd",
     "writes",
     "typed",
     "encryption",
@@ -108,6 +112,9 @@ async fn run(name: &str, settings: &Settings) -> Result<Vec<Row>, Error> {
         "disk" => disk::run(settings),
         "etcd" => etcd::run(settings).await,
         "servers" => servers::run(settings).await,
+        "agents" => servers::crowds(settings).await,
+        "large" => large::on_sled(settings).await,
+        "large-etcd" => large::on_etcd(settings).await,
         "writes" => writes::run(settings).await,
         "typed" => typed::run(settings).await,
         "encryption" => encryption::run(settings).await,
@@ -163,8 +170,8 @@ async fn measure(arguments: &Arguments, settings: &Settings) -> (Vec<Row>, Vec<S
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     for name in NAMES {
         let wanted = match arguments.names.as_slice() {
-            // They are parts of another.
-            [] => !["backlog", "affinity", "preemption"].contains(&name),
+            // They are parts of another, or take minutes and gigabytes.
+            [] => !["backlog", "affinity", "preemption", "large", "large-etcd"].contains(&name),
             names => names.iter().any(|wanted| wanted == name),
         };
         if !wanted {

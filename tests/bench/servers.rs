@@ -1,7 +1,7 @@
 //! Several servers on one etcd, beside one on its own store: requests, the hand-over of the controllers, and a crowd of agents.
 //!
 //! An agent is a node as its server sees it: two connections, on one a watch of its pods, on the other a Lease and a status
-//! every ten seconds.
+//! every ten seconds. A server that has too much to do says so (429), and an agent comes back after a second, as kubelets do.
 
 use crate::etcd::Etcd;
 use crate::http::{Call, Connection, Target, Watch};
@@ -13,6 +13,8 @@ use crate::{Error, Settings};
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
@@ -24,6 +26,8 @@ const AGENTS: usize = 5_000;
 const BEAT: Duration = Duration::from_secs(10);
 /// Whatever takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// What a server that has too much to do asks for.
+const COME_BACK: Duration = Duration::from_secs(1);
 /// Agents are there at once nowhere; so many come at a time.
 const COMING: usize = 50;
 
@@ -37,9 +41,16 @@ pub async fn run(settings: &Settings) -> Result<Vec<Row>, Error> {
     for (kill, name) in [(false, "stopped"), (true, "killed")] {
         rows.push(hand_overs(settings, name, kill).await?);
     }
-    rows.extend(agents(settings, None, "sled").await?);
-    let etcd = Etcd::start().await?.ok_or("etcd went away")?;
-    rows.extend(agents(settings, Some(&etcd), "etcd").await?);
+    Ok(rows)
+}
+
+/// A crowd of agents, on a server's own store and on etcd.
+pub async fn crowds(settings: &Settings) -> Result<Vec<Row>, Error> {
+    let mut rows = agents(settings, None, "sled").await?;
+    match Etcd::start().await? {
+        Some(etcd) => rows.extend(agents(settings, Some(&etcd), "etcd").await?),
+        None => rows.push(skipped("agents on etcd", "no etcd in PATH (Debian: etcd-server)")),
+    }
     Ok(rows)
 }
 
@@ -156,9 +167,11 @@ async fn agents(settings: &Settings, etcd: Option<&Etcd>, store: &str) -> Result
     let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
     let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
     let (ready, mut readies) = tokio::sync::mpsc::channel(COMING);
+    let refused = Arc::new(AtomicU32::new(0));
     for n in 0..wanted {
         let (target, arrived, ready) = (server.target.clone(), arrived.clone(), ready.clone());
-        tasks.spawn(async move { agent(&target, n, &ready, &arrived).await });
+        let refused = refused.clone();
+        tasks.spawn(async move { agent(&target, n, &ready, &arrived, &refused).await });
         if n >= COMING {
             came(&mut readies, &mut tasks).await?;
         }
@@ -172,11 +185,18 @@ async fn agents(settings: &Settings, etcd: Option<&Etcd>, store: &str) -> Result
     tokio::time::sleep(2 * BEAT).await;
     let busy = (server.process().cpu()? - cpu).as_secs_f64() * 100.0 / since.elapsed().as_secs_f64();
     let memory = server.process().rss_mib()?;
+    let refused = f64::from(refused.load(Relaxed));
     let sent = Instant::now();
     server.target.connect().await?.call(config_map("default", "event")).await?;
     let mut latencies = Vec::with_capacity(wanted);
     while latencies.len() < wanted {
-        let at: Instant = tokio::time::timeout(PATIENCE, arrivals.recv()).await?.ok_or("no agents")?;
+        let at: Instant = tokio::select! {
+            at = arrivals.recv() => at.ok_or("no agents")?,
+            Some(ended) = tasks.join_next() => return Err(ended?.err().unwrap_or_else(|| "an agent ended".into())),
+            () = tokio::time::sleep(PATIENCE) => {
+                return Err(format!("{} of {wanted} agents were told", latencies.len()).into());
+            }
+        };
         latencies.push(at.saturating_duration_since(sent));
     }
     latencies.sort_unstable();
@@ -185,6 +205,7 @@ async fn agents(settings: &Settings, etcd: Option<&Etcd>, store: &str) -> Result
         figure(format!("{name}: server memory"), memory, "MiB", 1),
         figure(format!("{name}: server memory before them"), before, "MiB", 1),
         figure(format!("{name}: server CPU"), busy, "% of a core", 1),
+        figure(format!("{name}: told to come back"), refused, "times", 1),
         figure(format!("{name}: one event to each, p50"), percentile(&latencies, 50), "ms", wanted),
         figure(format!("{name}: one event to the last"), percentile(&latencies, 100), "ms", wanted),
     ])
@@ -207,10 +228,11 @@ async fn agent(
     n: usize,
     ready: &tokio::sync::mpsc::Sender<()>,
     arrived: &UnboundedSender<Instant>,
+    refused: &AtomicU32,
 ) -> Result<(), Error> {
-    let mut connection = target.connect().await?;
+    let mut connection = Patient { connection: target.connect().await?, refused };
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("a{n}")}});
-    connection.call(Call::post("/api/v1/nodes", node.to_string())).await?;
+    connection.call(|| Call::post("/api/v1/nodes", node.to_string())).await?;
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -218,7 +240,7 @@ async fn agent(
         "spec": {"holderIdentity": format!("a{n}"), "leaseDurationSeconds": 40},
     });
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-    connection.call(Call::post(leases, lease.to_string())).await?;
+    connection.call(|| Call::post(leases, lease.to_string())).await?;
     let mut watch = target
         .connect()
         .await?
@@ -231,18 +253,40 @@ async fn agent(
     tokio::try_join!(beats, event).map(drop)
 }
 
-async fn beat(mut connection: Connection, leases: &str, n: usize) -> Result<(), Error> {
+/// Comes back when it is told to.
+struct Patient<'a> {
+    connection: Connection,
+    refused: &'a AtomicU32,
+}
+
+impl Patient<'_> {
+    async fn call(&mut self, call: impl Fn() -> Call) -> Result<(), Error> {
+        loop {
+            match self.connection.call(call()).await {
+                Err(error) if error.to_string().contains("429 Too Many Requests") => {
+                    self.refused.fetch_add(1, Relaxed);
+                    tokio::time::sleep(COME_BACK).await;
+                }
+                other => return other.map(drop),
+            }
+        }
+    }
+}
+
+async fn beat(mut connection: Patient<'_>, leases: &str, n: usize) -> Result<(), Error> {
     loop {
         tokio::time::sleep(BEAT).await;
         let now = jiff::Timestamp::now();
         let renewed = json!({"spec": {"renewTime": format!("{now:.6}")}});
-        connection.call(Call::merge_patch(format!("{leases}/a{n}"), renewed.to_string())).await?;
+        let call = || Call::merge_patch(format!("{leases}/a{n}"), renewed.to_string());
+        connection.call(call).await?;
         let condition = json!({
             "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
             "lastHeartbeatTime": format!("{now:.0}"),
         });
         let status = json!({"status": {"conditions": [condition]}});
-        connection.call(Call::merge_patch(format!("/api/v1/nodes/a{n}/status"), status.to_string())).await?;
+        let call = || Call::merge_patch(format!("/api/v1/nodes/a{n}/status"), status.to_string());
+        connection.call(call).await?;
     }
 }
 

@@ -1,4 +1,4 @@
-//! Three servers and three members of etcd, each with a network of its own.
+//! Three servers, three members of etcd and three agents, each with a network and a disk of its own.
 
 use crate::Error;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -13,8 +13,17 @@ const NET: &str = "198.51.100";
 const PORT: u16 = 6443;
 /// A debug build on a busy machine.
 const STARTED_WITHIN: Duration = Duration::from_secs(60);
-/// What a member's disk holds: two segments of its log of 64 MB each, and what this program writes.
+/// What a machine's disk holds: of a member two segments of its log of 64 MB each, and what this program writes.
 const DISK: &str = "size=300m";
+/// A node that is silent for so long counts as lost; its pods endure some seconds more. Above what any other fault takes.
+const LOST_AFTER: &str = "15s";
+/// An agent renews its Lease every second, and evicts nobody because its disk is full.
+const KUBELET: &str = r#"
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+nodeLeaseDurationSeconds: 4
+evictionHard: {memory.available: 1Mi}
+"#;
 /// So much of every log is shown after a failure.
 const LOG_LINES: usize = 25;
 
@@ -22,6 +31,7 @@ const LOG_LINES: usize = 25;
 pub enum Part {
     Server,
     Member,
+    Agent,
 }
 
 /// One machine: a namespace and the process in it.
@@ -35,8 +45,7 @@ pub struct Machine {
 
 impl Machine {
     pub fn name(&self) -> String {
-        let kind = if self.part == Part::Server { "server" } else { "etcd" };
-        format!("{kind}{}", self.number)
+        name(self.part, self.number)
     }
 
     fn ip(&self) -> String {
@@ -45,9 +54,11 @@ impl Machine {
 
     pub fn begin(&mut self) -> Result<(), Error> {
         let log = OpenOptions::new().create(true).append(true).open(self.dir.join("log"))?;
-        let program = if self.part == Part::Server { coracle_tests::coracle() } else { "etcd".into() };
-        let process = Command::new("ip")
-            .args(["netns", "exec", &self.name()])
+        let program = if self.part == Part::Member { "etcd".into() } else { coracle_tests::coracle() };
+        // ip(8) would hide the cgroups.
+        let process = Command::new("nsenter")
+            .arg(format!("--net=/run/netns/{}", self.name()))
+            .arg("--")
             .arg(program)
             .args(&self.arguments)
             .stdin(Stdio::null())
@@ -73,14 +84,18 @@ impl Machine {
 
     pub fn signal(&self, signal: nix::sys::signal::Signal) -> Result<(), Error> {
         let Some(process) = &self.process else { return Ok(()) };
-        // ip(8) has become the program by exec.
+        // nsenter(1) has become the program by exec.
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(i32::try_from(process.id())?), signal)?;
         Ok(())
     }
 
-    /// Beside the data of a member.
+    fn data(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    /// On the machine's disk.
     pub fn filler(&self) -> PathBuf {
-        self.dir.join("data").join("filler")
+        self.data().join("filler")
     }
 
     fn log_tail(&self) -> String {
@@ -91,40 +106,51 @@ impl Machine {
     }
 }
 
+pub fn name(part: Part, number: usize) -> String {
+    let kind = match part {
+        Part::Server => "server",
+        Part::Member => "etcd",
+        Part::Agent => "agent",
+    };
+    format!("{kind}{number}")
+}
+
 fn ip(part: Part, number: usize) -> String {
-    format!("{NET}.{}", number + if part == Part::Server { 10 } else { 20 })
+    let first = match part {
+        Part::Server => 10,
+        Part::Member => 20,
+        Part::Agent => 30,
+    };
+    format!("{NET}.{}", number + first)
 }
 
 pub struct World {
     pub servers: Vec<Machine>,
     pub members: Vec<Machine>,
+    pub agents: Vec<Machine>,
     dir: TempDir,
 }
 
 impl Drop for World {
     fn drop(&mut self) {
-        for machine in self.servers.iter_mut().chain(&mut self.members) {
+        for machine in self.agents.iter_mut().chain(&mut self.servers).chain(&mut self.members) {
             // The namespace of processes ends what this cannot.
             let _ = machine.kill();
-        }
-        for member in &self.members {
-            let _ = Command::new("umount").arg("-l").arg(member.dir.join("data")).status();
+            let _ = Command::new("umount").arg("-l").arg(machine.data()).status();
         }
     }
 }
 
 impl World {
-    /// Returns when all three servers are ready: the first made the cluster, the others have joined it by a token.
-    pub async fn start() -> Result<Self, Error> {
+    /// Returns when all three servers are ready: the first made the cluster, the others have joined it by a token. The agents,
+    /// each beside the runtime that listens there, are on their way.
+    pub async fn start(runtimes: &[PathBuf]) -> Result<Self, Error> {
         let dir = tempfile::tempdir()?;
         network()?;
-        let mut world = Self { servers: Vec::new(), members: Vec::new(), dir };
+        let mut world = Self { servers: Vec::new(), members: Vec::new(), agents: Vec::new(), dir };
         for number in 1..=3 {
             let mut member = world.machine(Part::Member, number)?;
-            let data = member.dir.join("data");
-            std::fs::create_dir(&data)?;
-            run("mount", &["-t", "tmpfs", "-o", DISK, "tmpfs", &data.display().to_string()])?;
-            member.arguments = member_arguments(&member, &data);
+            member.arguments = member_arguments(&member);
             member.begin()?;
             world.members.push(member);
         }
@@ -133,7 +159,8 @@ impl World {
         first.begin()?;
         world.servers.push(first);
         world.ready(0).await?;
-        let token = world.token()?;
+        let data = world.servers[0].data().display().to_string();
+        let token = world.token(&["--server", "--data-dir", &data])?;
         let join = format!("https://{}:{PORT}", ip(Part::Server, 1));
         for number in 2..=3 {
             let mut server = world.machine(Part::Server, number)?;
@@ -143,6 +170,13 @@ impl World {
         }
         world.ready(1).await?;
         world.ready(2).await?;
+        let token = world.token(&[])?;
+        for (number, runtime) in (1..).zip(runtimes) {
+            let mut agent = world.machine(Part::Agent, number)?;
+            agent.arguments = agent_arguments(&agent, &join, &token, runtime)?;
+            agent.begin()?;
+            world.agents.push(agent);
+        }
         Ok(world)
     }
 
@@ -151,7 +185,9 @@ impl World {
         let dir = self.dir.path().join(machine.name());
         std::fs::create_dir(&dir)?;
         namespace(&machine.name(), &machine.ip())?;
-        Ok(Machine { dir, ..machine })
+        let machine = Machine { dir, ..machine };
+        disk(&machine.data())?;
+        Ok(machine)
     }
 
     async fn ready(&mut self, index: usize) -> Result<(), Error> {
@@ -178,14 +214,14 @@ impl World {
         }
     }
 
-    fn token(&self) -> Result<String, Error> {
+    fn token(&self, of: &[&str]) -> Result<String, Error> {
         let dir = self.dir.path().join("server1");
         // The kubeconfig leads to the server's own loopback.
         let made = Command::new("ip")
             .args(["netns", "exec", "server1"])
             .arg(coracle_tests::coracle())
-            .args(["token", "create", "--server", "--data-dir"])
-            .arg(dir.join("data"))
+            .args(["token", "create"])
+            .args(of)
             .arg("--kubeconfig")
             .arg(dir.join("kubeconfig"))
             .output()?;
@@ -208,17 +244,17 @@ impl World {
     }
 
     pub fn logs(&self) -> String {
-        self.servers.iter().chain(&self.members).map(Machine::log_tail).collect()
+        self.servers.iter().chain(&self.members).chain(&self.agents).map(Machine::log_tail).collect()
     }
 }
 
-fn member_arguments(member: &Machine, data: &Path) -> Vec<String> {
+fn member_arguments(member: &Machine) -> Vec<String> {
     let url = |port: u16| format!("http://{}:{port}", member.ip());
     let cluster: Vec<String> =
         (1..=3).map(|n| format!("etcd{n}=http://{}:2380", ip(Part::Member, n))).collect();
     [
         ("--name", member.name()),
-        ("--data-dir", data.join("etcd").display().to_string()),
+        ("--data-dir", member.data().join("etcd").display().to_string()),
         ("--listen-client-urls", url(2379)),
         ("--advertise-client-urls", url(2379)),
         ("--listen-peer-urls", url(2380)),
@@ -244,12 +280,32 @@ fn server_arguments(server: &Machine, further: &[&str]) -> Vec<String> {
         ("--disable", "kubelet,proxy,dns".to_owned()),
         ("--storage-backend", "etcd".to_owned()),
         ("--etcd-servers", members.join(",")),
+        ("--node-monitor-grace-period", LOST_AFTER.to_owned()),
+        ("--node-eviction-rate", "1".to_owned()),
     ];
     let own = own.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
     std::iter::once("server".to_owned())
         .chain(own)
         .chain(further.iter().map(|word| (*word).to_owned()))
         .collect()
+}
+
+fn agent_arguments(agent: &Machine, join: &str, token: &str, runtime: &Path) -> Result<Vec<String>, Error> {
+    let file = |name: &str| agent.dir.join(name).display().to_string();
+    std::fs::write(file("kubelet.yaml"), KUBELET)?;
+    let own = [
+        ("--server", join.to_owned()),
+        ("--token", token.to_owned()),
+        ("--data-dir", file("data")),
+        ("--node-ip", agent.ip()),
+        ("--node-name", agent.name()),
+        ("--disable", "proxy,network,dns,component-pods".to_owned()),
+        ("--cni-conf-dir", file("net.d")),
+        ("--container-runtime-endpoint", format!("unix://{}", runtime.display())),
+        ("--kubelet-config", file("kubelet.yaml")),
+    ];
+    let own = own.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+    Ok(std::iter::once("agent".to_owned()).chain(own).collect())
 }
 
 pub fn run(program: &str, arguments: &[&str]) -> Result<(), Error> {
@@ -264,11 +320,20 @@ fn ip_words(words: &str) -> Result<(), Error> {
     run("ip", &words.split(' ').collect::<Vec<_>>())
 }
 
+/// A disk in memory, that can be filled.
+fn disk(at: &Path) -> Result<(), Error> {
+    std::fs::create_dir(at)?;
+    run("mount", &["-t", "tmpfs", "-o", DISK, "tmpfs", &at.display().to_string()])
+}
+
 /// Two switches without a line between them: the clients are at the first.
 fn network() -> Result<(), Error> {
-    // Names of namespaces are files, which would outlive this one.
-    std::fs::create_dir_all("/run/netns")?;
-    run("mount", &["-t", "tmpfs", "tmpfs", "/run/netns"])?;
+    // Names of namespaces are files, which would outlive this one; and agents may neither find the machine's cgroups, nor
+    // its pods' logs.
+    for at in ["/run/netns", "/sys/fs/cgroup", "/var/log"] {
+        std::fs::create_dir_all(at)?;
+        run("mount", &["-t", "tmpfs", "tmpfs", at])?;
+    }
     for words in [
         "link set lo up",
         "link add there type bridge",
@@ -295,6 +360,19 @@ pub fn move_to(switch: &str, machines: &[&Machine]) -> Result<(), Error> {
     machines
         .iter()
         .try_for_each(|machine| ip_words(&format!("link set v-{} master {switch}", machine.name())))
+}
+
+/// Whether what the machine sends to members of etcd goes to a station that is not there.
+pub fn blind(machine: &Machine, is_blind: bool) -> Result<(), Error> {
+    let name = machine.name();
+    (1..=3).map(|number| ip(Part::Member, number)).try_for_each(|member| {
+        ip_words(&match is_blind {
+            true => {
+                format!("-n {name} neigh replace {member} lladdr 02:00:00:00:00:01 dev eth0 nud permanent")
+            }
+            false => format!("-n {name} neigh del {member} dev eth0"),
+        })
+    })
 }
 
 /// Until nothing more fits.

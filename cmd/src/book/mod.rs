@@ -17,12 +17,14 @@ struct Page {
 }
 
 /// What only who builds or compares needs (architecture, cel) stays in the repository.
-static PAGES: [Page; 12] = [
+static PAGES: [Page; 14] = [
     page("install", "Installing", include_str!("../../../docs/install.md")),
     page("first-hour", "The first hour", include_str!("../../../docs/first-hour.md")),
     page("configuration", "Every setting", include_str!("../../../docs/configuration.md")),
     page("operating", "Operating for years", include_str!("../../../docs/operating.md")),
     page("recovery", "When something is lost", include_str!("../../../docs/recovery.md")),
+    page("servers", "Several servers", include_str!("../../../docs/servers.md")),
+    page("scaling", "How far it carries", include_str!("../../../docs/scaling.md")),
     page("ci", "In a CI job", include_str!("../../../docs/ci.md")),
     page("dns", "The cluster's DNS", include_str!("../../../docs/dns.md")),
     page("load-balancers", "Services of type LoadBalancer", include_str!("../../../docs/load-balancers.md")),

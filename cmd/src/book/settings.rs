@@ -8,6 +8,7 @@ use crate::encryption::EncryptionArgs;
 use crate::etcd::EtcdArgs;
 use crate::eviction::EvictionArgs;
 use crate::kubelet::{ConfigArgs, KubeletArgs};
+use crate::lifecycle::LifecycleArgs;
 use crate::scheduled::ScheduleArgs;
 use clap::{Arg, Args, Command};
 use std::collections::BTreeSet;
@@ -53,6 +54,7 @@ fn groups() -> Vec<Group> {
         group::<EvictionArgs>("Kubelet: when the node is short of something", Place::Top),
         group::<ConfigArgs>("Kubelet: files", Place::Nowhere),
         group::<KubeletArgs>("Kubelet", Place::Kubelet),
+        group::<LifecycleArgs>("Controllers: nodes that are lost", Place::Section("nodeLifecycle")),
         group::<EdgeArgs>("API server: limits, audit, traces, admission", Place::Section("apiServer")),
         group::<AccessArgs>("API server: who is who", Place::Section("authentication")),
         group::<AuthorizationArgs>("API server: who may do what", Place::Section("authorization")),
@@ -184,7 +186,8 @@ mod tests {
             let of = groups.iter().filter(|group| group.place == place);
             of.flat_map(|group| group.flags.iter().map(|flag| camel(&long(flag)))).collect()
         };
-        let sections = ["apiServer", "authentication", "authorization", "encryption", "backup"];
+        let sections =
+            ["nodeLifecycle", "apiServer", "authentication", "authorization", "encryption", "backup"];
         for section in sections {
             let page = keys_at(Place::Section(section));
             assert_eq!(page, crate::config::keys(Some(section)), "{section}");

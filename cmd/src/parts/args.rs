@@ -3,6 +3,7 @@
 use crate::address::NodeIps;
 use crate::eviction::EvictionArgs;
 use crate::kubelet::KubeletArgs;
+use crate::lifecycle::LifecycleArgs;
 use crate::time::Time;
 use clap::{Args, ValueEnum};
 use coracle_client::leader::Times;
@@ -36,6 +37,8 @@ pub struct ControllersArgs {
     pub election: ElectionArgs,
     #[command(flatten)]
     pub signing: SigningArgs,
+    #[command(flatten)]
+    pub lifecycle: LifecycleArgs,
     /// PEM of the authority that namespaces get in the ConfigMap kube-root-ca.crt [default: the kubeconfig's]
     #[arg(long, value_name = "FILE")]
     pub root_ca_file: Option<PathBuf>,

@@ -13,9 +13,9 @@ use crate::settings::or_note;
 use coracle_api::error::chain;
 use coracle_client::leader::{Candidate, Times};
 use coracle_client::{Context, Informers};
-use coracle_controllers::ClusterCidr;
 use coracle_controllers::certificates::Reserved;
 use coracle_controllers::metrics::Metrics;
+use coracle_controllers::{ClusterCidr, Lifecycle};
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -45,6 +45,7 @@ struct Settings {
     cluster_cidr: Option<ClusterCidr>,
     networks: Vec<IpNet>,
     foreign_load_balancers: bool,
+    lifecycle: Lifecycle,
 }
 
 impl Settings {
@@ -77,6 +78,7 @@ impl Settings {
             cluster_cidr: nodes.and_then(|nodes| or_note(nodes, &mut mistakes)),
             networks: [&pods, &services].into_iter().flatten().flat_map(Cidrs::iter).collect(),
             foreign_load_balancers: !args.disable.is_empty(),
+            lifecycle: args.lifecycle.checked(&mut mistakes),
         };
         if mistakes.is_empty() { Ok(settings) } else { Err(mistakes.join("\n")) }
     }
@@ -114,6 +116,7 @@ impl Settings {
             reserved_names,
             foreign_load_balancers: self.foreign_load_balancers,
             cluster_cidr: self.cluster_cidr.clone(),
+            lifecycle: self.lifecycle,
             metrics,
         };
         let client_for: coracle_storage::ClientFor = Arc::new(move |name: &str| of_volumes.client(name));
@@ -205,6 +208,7 @@ mod tests {
             "--cluster-cidr=x",
             "--service-cluster-ip-range=y",
             "--disable=nodes",
+            "--unhealthy-zone-threshold=55",
             "--root-ca-file=/none",
             "--leader-elect-lease-duration=5s",
             "--leader-elect-retry-period=9s",
@@ -212,11 +216,12 @@ mod tests {
             "--cluster-signing-cert-file=/none",
             "--cluster-signing-key-file=/none",
         ];
-        let text = load(&bad).err().expect("eight mistakes");
+        let text = load(&bad).err().expect("nine mistakes");
         let lines = [
             "cluster-cidr: \"x\" is no CIDR",
             "service-cluster-ip-range: \"y\"",
             "disable: unknown controller \"nodes\"",
+            "unhealthy-zone-threshold: has to be",
             "root-ca-file: /none",
             "leader-elect-lease-duration: must be longer",
             "leader-elect-renew-deadline: must be longer",

@@ -218,6 +218,7 @@ fn controllers(supervisor: &mut Supervisor, base: Base, control_plane: &ControlP
         certificate_signer: Some(Arc::new(ClusterAuthority(control_plane.pki.clone()))),
         reserved_names: reserved(control_plane.pki.clone(), config),
         foreign_load_balancers: !config.runs(Component::LoadBalancers),
+        lifecycle: config.lifecycle,
         metrics,
     };
     supervisor.spawn("controllers", move |stop| {

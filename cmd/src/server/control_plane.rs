@@ -3,7 +3,7 @@
 use super::following::Following;
 use super::identity::Clients;
 use super::rotation::Rotation;
-use super::{belongs, door, reloaded, revoked, role, stored};
+use super::{belongs, door, reached, reloaded, revoked, role, stored};
 use crate::backup;
 use crate::config::{Backend, Component, Config};
 use crate::process::StartError;
@@ -146,6 +146,10 @@ impl ControlPlane {
         tasks.extend(tellers);
         tasks.extend(followed);
         tasks.push(reload::maintain(encrypting, source, (api.health().clone(), metrics), own_stop.clone()));
+        if config.backend.is_shared() {
+            let reached = reached::watch(store.clone(), api.health().clone());
+            tasks.push(tokio::spawn(discard(own_stop.clone().run_until_cancelled_owned(reached))));
+        }
         tasks.push(renew(pki.clone(), url.clone(), config, stop.clone()));
         let clients = Clients::new(api.clone());
         if config.runs(Component::Kubelet) {

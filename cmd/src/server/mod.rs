@@ -8,6 +8,7 @@ mod following;
 mod identity;
 mod joining;
 mod living;
+mod reached;
 mod reloaded;
 mod revoked;
 pub mod role;

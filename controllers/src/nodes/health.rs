@@ -1,5 +1,6 @@
 //! Marks a node whose kubelet is silent, and taints nodes by their conditions.
 
+use super::lifecycle::{Lifecycle, pause};
 use super::zones::{Leave, Zones, zone};
 use super::{ACCOUNT, plan};
 use crate::clients::Clients;
@@ -19,12 +20,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Silence after which a node counts as gone; upstream's --node-monitor-grace-period, five missed Leases.
-const GRACE: Duration = Duration::from_secs(50);
-/// The same for a node whose kubelet has not spoken yet; upstream's --node-startup-grace-period.
-const STARTUP_GRACE: Duration = Duration::from_secs(60);
-/// How often a node is looked at that is down: whether its pods may go depends on the others.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// How often a node is looked at that is down, at the least and at the most: whether its pods may go depends on the others.
+const LOOK_INTERVALS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 const LEASES: &str = "kube-node-lease";
 
 /// A sign of life, and when it was first seen by our own clock: clocks of other machines are not trusted.
@@ -41,12 +38,13 @@ struct Health {
     pods: Informer<Pod>,
     recorder: Recorder,
     signs: Mutex<HashMap<String, Sign>>,
+    lifecycle: Lifecycle,
     zones: Zones,
     metrics: Arc<Metrics>,
 }
 
 /// Runs the controller until `stop` is cancelled.
-pub async fn run(clients: Clients, stop: CancellationToken) {
+pub async fn run(clients: Clients, lifecycle: Lifecycle, stop: CancellationToken) {
     let client = clients.client(ACCOUNT);
     let nodes = clients.informers.of::<Node>();
     let pods = clients.informers.of::<Pod>();
@@ -59,7 +57,8 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         leases: leases.clone(),
         pods: pods.clone(),
         signs: Mutex::default(),
-        zones: Zones::default(),
+        lifecycle,
+        zones: Zones::new(lifecycle),
         metrics: clients.metrics.clone(),
     };
     Controller::new(reconciler).objects(&nodes).watch(&leases, node_of).reads(&pods).run(stop).await;
@@ -90,7 +89,10 @@ impl Reconciler for Health {
             }
             return Ok(Action::AwaitChange);
         };
-        let grace = if plan::condition(&node, "Ready").is_some() { GRACE } else { STARTUP_GRACE };
+        let grace = match plan::condition(&node, "Ready") {
+            Some(_) => self.lifecycle.monitor_grace_period,
+            None => self.lifecycle.startup_grace_period,
+        };
         let mut left = grace.saturating_sub(self.silence(&node));
         // While none is up every news counts: the first that is up again ends it for all.
         let resumed = (left.is_zero() || self.zones.is_blind())
@@ -110,13 +112,18 @@ impl Reconciler for Health {
             self.mark_pods(&key.name).await?;
         }
         Ok(match plan::down(&node) {
-            Some(_) => Action::RequeueAfter(LOOK_INTERVAL),
+            Some(_) => Action::RequeueAfter(self.look_interval()),
             None => Action::RequeueAfter(left),
         })
     }
 }
 
 impl Health {
+    fn look_interval(&self) -> Duration {
+        let (least, most) = LOOK_INTERVALS;
+        pause(self.lifecycle.eviction_rate).unwrap_or(most).clamp(least, most)
+    }
+
     fn silence(&self, node: &Node) -> Duration {
         let name = node.name_any();
         let lease = self.leases.get(LEASES, &name);

@@ -6,6 +6,7 @@ pub mod eviction;
 pub mod health;
 pub mod ipam;
 pub mod labels;
+pub mod lifecycle;
 mod plan;
 pub mod ttl;
 mod zones;

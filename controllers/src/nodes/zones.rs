@@ -4,6 +4,7 @@
 //!
 //! <https://kubernetes.io/docs/concepts/architecture/nodes/#rate-limits-on-eviction>
 
+use super::lifecycle::{Lifecycle, pause};
 use super::plan;
 use coracle_api::well_known;
 use k8s_openapi::api::core::v1::Node;
@@ -13,14 +14,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Between two nodes of a zone; upstream's --node-eviction-rate of 0.1 a second.
-const INTERVAL: Duration = Duration::from_secs(10);
-/// The same in a large zone most of which is down; upstream's --secondary-node-eviction-rate of 0.01 a second.
-const LONG_INTERVAL: Duration = Duration::from_secs(100);
-/// Nodes above which a zone is large; upstream's --large-cluster-size-threshold.
-const LARGE: usize = 50;
-/// Share of a zone's nodes, in percent, that must be down to call it disrupted; upstream's --unhealthy-zone-threshold.
-const MOST: usize = 55;
 /// Nodes on which a zone's state does not depend.
 const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
 /// How long a count of all nodes is good for.
@@ -40,11 +33,20 @@ enum State {
 }
 
 impl Count {
-    fn state(self) -> State {
-        let all = self.ready + self.down;
+    fn all(self) -> usize {
+        self.ready + self.down
+    }
+
+    fn share_down(self) -> f64 {
+        let number = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+        number(self.down) / number(self.all())
+    }
+
+    /// `most` is the share of nodes that must be down to call it disrupted.
+    fn state(self, most: f64) -> State {
         if self.ready == 0 && self.down > 0 {
             State::Full
-        } else if self.down > 2 && self.down * 100 >= all * MOST {
+        } else if self.down > 2 && self.share_down() >= most {
             State::Partial
         } else {
             State::Normal
@@ -74,8 +76,10 @@ struct Inner {
     resumed: Option<Instant>,
 }
 
-#[derive(Default)]
-pub struct Zones(Mutex<Inner>);
+pub struct Zones {
+    lifecycle: Lifecycle,
+    inner: Mutex<Inner>,
+}
 
 /// Region and zone by their labels, the retired ones first; empty without either. Upstream's, which its metrics show.
 pub fn zone(node: &Node) -> String {
@@ -96,23 +100,25 @@ fn count(nodes: &[Arc<Node>]) -> HashMap<String, Count> {
 }
 
 /// The pause between two nodes of a zone; `None`: none is let go.
-fn interval(count: Count) -> Option<Duration> {
-    match count.state() {
-        State::Normal | State::Full => Some(INTERVAL),
-        State::Partial if count.ready + count.down > LARGE => Some(LONG_INTERVAL),
+fn interval(count: Count, lifecycle: &Lifecycle) -> Option<Duration> {
+    match count.state(lifecycle.unhealthy_zone) {
+        State::Normal | State::Full => pause(lifecycle.eviction_rate),
+        State::Partial if count.all() > lifecycle.large_cluster_size => {
+            pause(lifecycle.secondary_eviction_rate)
+        }
         State::Partial => None,
     }
 }
 
 impl Inner {
     /// Counts all nodes, unless that was done just now.
-    fn look(&mut self, now: Instant, all: impl FnOnce() -> Vec<Arc<Node>>) {
+    fn look(&mut self, most: f64, now: Instant, all: impl FnOnce() -> Vec<Arc<Node>>) {
         if self.counted.is_some_and(|at| now.duration_since(at) <= FRESH) {
             return;
         }
         self.counts = count(&all());
         self.counted = Some(now);
-        let mut states = self.counts.values().map(|count| count.state());
+        let mut states = self.counts.values().map(|count| count.state(most));
         // Without a node that counts nothing can be said of the whole.
         let blind = !self.counts.is_empty() && states.all(|state| state == State::Full);
         if self.blind && !blind {
@@ -125,23 +131,27 @@ impl Inner {
 }
 
 impl Zones {
+    pub fn new(lifecycle: Lifecycle) -> Self {
+        Self { lifecycle, inner: Mutex::default() }
+    }
+
     /// When a node was first up again after none had been, if ever: what kept all of them silent need not have ended for
     /// all at once, so their silence counts from then. `all` lists every node.
     pub fn resumed(&self, now: Instant, all: impl FnOnce() -> Vec<Arc<Node>>) -> Option<Instant> {
-        let mut inner = self.0.lock();
-        inner.look(now, all);
+        let mut inner = self.inner.lock();
+        inner.look(self.lifecycle.unhealthy_zone, now, all);
         inner.resumed
     }
 
     /// Whether no node was up when they were last counted: whoever hears of one must look again.
     pub fn is_blind(&self) -> bool {
-        self.0.lock().blind
+        self.inner.lock().blind
     }
 
     /// Asks for a node that is down. `told` is one that has leave already, and keeps it. `all` lists every node.
     pub fn ask(&self, node: &Node, told: bool, now: Instant, all: impl FnOnce() -> Vec<Arc<Node>>) -> Leave {
-        let mut inner = self.0.lock();
-        inner.look(now, all);
+        let mut inner = self.inner.lock();
+        inner.look(self.lifecycle.unhealthy_zone, now, all);
         if inner.blind {
             return Leave::Withdrawn;
         }
@@ -149,9 +159,8 @@ impl Zones {
             return Leave::Granted;
         }
         let zone = zone(node);
-        let Some(pause) = interval(inner.counts.get(&zone).copied().unwrap_or_default()) else {
-            return Leave::Wait;
-        };
+        let count = inner.counts.get(&zone).copied().unwrap_or_default();
+        let Some(pause) = interval(count, &self.lifecycle) else { return Leave::Wait };
         if inner.granted.get(&zone).is_some_and(|last| now.duration_since(*last) < pause) {
             return Leave::Wait;
         }
@@ -172,6 +181,10 @@ mod tests {
         Arc::new(serde_json::from_value(json!({ "metadata": metadata, "status": status })).unwrap())
     }
 
+    fn zones() -> Zones {
+        Zones::new(Lifecycle::default())
+    }
+
     fn zone_of(ready: usize, down: usize) -> Vec<Arc<Node>> {
         let up = (0..ready).map(|i| node(&format!("up-{i}"), "z", true));
         up.chain((0..down).map(|i| node(&format!("down-{i}"), "z", false))).collect()
@@ -188,7 +201,7 @@ mod tests {
             (0, 1, Leave::Withdrawn, Leave::Withdrawn),
             (0, 9, Leave::Withdrawn, Leave::Withdrawn),
         ] {
-            let zones = Zones::default();
+            let zones = zones();
             let nodes = zone_of(ready, down);
             let last = nodes.last().unwrap().clone();
             let ask = || zones.ask(&last, false, Instant::now(), || nodes.clone());
@@ -199,7 +212,7 @@ mod tests {
     #[test]
     fn a_zone_that_is_all_down_beside_one_that_is_up_goes_on() {
         let nodes = vec![node("a", "x", false), node("b", "x", false), node("c", "y", true)];
-        let zones = Zones::default();
+        let zones = zones();
         assert_eq!(zones.ask(&nodes[0], false, Instant::now(), || nodes.clone()), Leave::Granted);
         assert_eq!(zones.ask(&nodes[1], false, Instant::now(), || nodes.clone()), Leave::Wait);
         assert_eq!(zones.ask(&nodes[1], true, Instant::now(), || nodes.clone()), Leave::Granted);
@@ -207,7 +220,7 @@ mod tests {
 
     #[test]
     fn when_the_first_node_is_up_again_the_others_get_time() {
-        let (zones, began) = (Zones::default(), Instant::now());
+        let (zones, began) = (zones(), Instant::now());
         let (dark, light) = (zone_of(0, 3), zone_of(2, 1));
         let late = light.last().unwrap().clone();
         let at = |seconds| began + Duration::from_secs(seconds);
@@ -226,17 +239,28 @@ mod tests {
         let mut excluded = Node::clone(&node("a", "x", false));
         excluded.labels_mut().insert(EXCLUDED.to_owned(), String::new());
         let nodes = vec![Arc::new(excluded)];
-        let zones = Zones::default();
+        let zones = zones();
         assert_eq!(zones.ask(&nodes[0], false, Instant::now(), || nodes.clone()), Leave::Granted);
         assert_eq!(zones.ask(&nodes[0], false, Instant::now(), || nodes.clone()), Leave::Wait);
     }
 
     #[test]
     fn pauses_follow_the_size_of_the_zone() {
-        let pause = |ready, down| interval(Count { ready, down });
-        assert_eq!(pause(10, 2), Some(INTERVAL));
+        let pause =
+            |ready, down| interval(Count { ready, down }, &Lifecycle::default()).map(|pause| pause.as_secs());
+        assert_eq!(pause(10, 2), Some(10));
+        assert_eq!(pause(9, 11), None, "the threshold itself is most of them");
         assert_eq!(pause(4, 6), None);
-        assert_eq!(pause(20, 40), Some(LONG_INTERVAL));
-        assert_eq!(pause(0, 40), Some(INTERVAL));
+        assert_eq!(pause(20, 40), Some(100));
+        assert_eq!(pause(0, 40), Some(10));
+        let other = Lifecycle {
+            eviction_rate: 0.0,
+            secondary_eviction_rate: 2.0,
+            large_cluster_size: 5,
+            unhealthy_zone: 0.9,
+            ..Lifecycle::default()
+        };
+        assert_eq!(interval(Count { ready: 4, down: 6 }, &other), None, "none goes at this rate");
+        assert_eq!(interval(Count { ready: 1, down: 9 }, &other), Some(Duration::from_millis(500)));
     }
 }

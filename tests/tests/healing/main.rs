@@ -4,17 +4,22 @@
 mod address;
 mod autoscale;
 mod clock;
+mod daemons;
 mod disagree;
+mod drain;
 mod hung;
 mod joining;
 mod killed;
 mod nodes;
+mod partition;
 mod pods;
 mod power;
 mod servers;
 mod storms;
+mod volumes;
 
 use coracle_tests::{Cluster, Shell};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// One workload of every kind. Their pods carry the label `app` with the workload's name.
@@ -70,6 +75,47 @@ fn nodes(count: usize) -> Cluster {
     let cluster = Cluster::start(&["--simulate-nodes", &count.to_string()]);
     cluster.ok("kubectl wait node --all --for=condition=Ready --timeout=100s");
     cluster
+}
+
+/// As upstream has it, but for how soon a node that is silent counts as lost, and how fast those that are lost give up their
+/// pods: two renewals of a Lease, and one a second.
+const SOON_LOST: [&str; 4] = ["--node-monitor-grace-period", "20s", "--node-eviction-rate", "1"];
+
+/// Likewise, and a node that falls silent is lost soon.
+fn nodes_soon_lost(count: usize) -> Cluster {
+    let count = count.to_string();
+    let cluster = Cluster::start(&[&["--simulate-nodes", &*count], &SOON_LOST[..]].concat());
+    cluster.ok("kubectl wait node --all --for=condition=Ready --timeout=100s");
+    cluster
+}
+
+/// The simulated node's kubelet does nothing any more, or everything again.
+fn silence(cluster: &Cluster, node: &str, silent: bool) {
+    cluster.ok(&format!("kubectl annotate node {node} --overwrite simulate.coracle.local/silent={silent}"));
+}
+
+/// The pods of the namespace `default`, as they are, and the revision of that.
+fn pods_now(cluster: &Cluster) -> (String, Vec<Value>) {
+    let list = cluster.raw("GET", "/api/v1/namespaces/default/pods", "").json();
+    let revision = list["metadata"]["resourceVersion"].as_str().expect("a revision").to_owned();
+    (revision, list["items"].as_array().cloned().unwrap_or_default())
+}
+
+/// What a watch from this revision on tells of pods, up to now: type and object.
+fn pods_since(cluster: &Cluster, revision: &str) -> Vec<(String, Value)> {
+    let (until, _) = pods_now(cluster);
+    let until: u64 = until.parse().expect("a number");
+    let path = format!("/api/v1/namespaces/default/pods?watch=1&resourceVersion={revision}&timeoutSeconds=2");
+    let told = cluster.raw("GET", &path, "").text;
+    let events = told.lines().map(|line| serde_json::from_str::<Value>(line).expect("an event"));
+    let seen =
+        events.map(|event| (event["type"].as_str().unwrap_or_default().to_owned(), event["object"].clone()));
+    let seen: Vec<(String, Value)> = seen.collect();
+    let is_pod = |(kind, _): &(String, Value)| ["ADDED", "MODIFIED", "DELETED"].contains(&&**kind);
+    assert!(seen.iter().all(is_pod), "the watch was cut short: {seen:?}");
+    let revision =
+        |pod: &Value| pod["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse::<u64>().ok());
+    seen.into_iter().filter(|(_, pod)| revision(pod).is_some_and(|at| at <= until)).collect()
 }
 
 /// Lines of a command that must succeed, sorted.

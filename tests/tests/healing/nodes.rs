@@ -1,19 +1,15 @@
 //! Nodes that are lost: one that returns, one that is taken out of service, one that is deleted.
 
-use crate::{job, nodes, told, uids, workload};
+use crate::{job, nodes, nodes_soon_lost, silence, told, uids, workload};
 use coracle_tests::{Cluster, wait_for};
 use serde_json::Value;
 use std::time::Duration;
 
-/// A node counts as lost 50 s after its last sign of life; the rest is for a busy machine.
-const LOST: Duration = Duration::from_secs(180);
-
-fn silence(cluster: &Cluster, node: &str, value: &str) {
-    cluster.ok(&format!("kubectl annotate node {node} --overwrite simulate.coracle.local/silent={value}"));
-}
+/// A node counts as lost 20 s after its last sign of life; the rest is for a busy machine.
+pub const LOST: Duration = Duration::from_secs(180);
 
 /// Waits until Ready has this status and the node these taints, as `key:effect`.
-fn becomes(cluster: &Cluster, node: &str, ready: &str, taints: &[&str]) {
+pub fn becomes(cluster: &Cluster, node: &str, ready: &str, taints: &[&str]) {
     let line = format!(
         "kubectl get node {node} -o jsonpath='{{.status.conditions[?(@.type==\"Ready\")].status}}{{range .spec.taints[*]}} {{.key}}:{{.effect}}{{end}}'"
     );
@@ -25,7 +21,7 @@ fn becomes(cluster: &Cluster, node: &str, ready: &str, taints: &[&str]) {
     });
 }
 
-const UNREACHABLE: [&str; 2] =
+pub const UNREACHABLE: [&str; 2] =
     ["node.kubernetes.io/unreachable:NoExecute", "node.kubernetes.io/unreachable:NoSchedule"];
 
 /// Pods of a workload: name, node, and whether they are being deleted.
@@ -54,7 +50,7 @@ fn lives(cluster: &Cluster, app: &str, count: usize, lost: &[&str]) {
 
 /// Six nodes, one pod of everything on each. Half of them may be lost: were it more, nobody would be evicted.
 fn filled() -> Cluster {
-    let cluster = nodes(6);
+    let cluster = nodes_soon_lost(6);
     cluster.apply(&workload("Deployment", "web", "replicas: 8"));
     cluster.apply(&workload(
         "StatefulSet",
@@ -79,7 +75,7 @@ fn pods_of_a_lost_node_are_replaced_and_none_is_doubled() {
     let lost = ["sim-0", "sim-1", "sim-2"];
     let (db, log) = (lost.map(|node| on(node, "db")), lost.map(|node| on(node, "log")));
     let logs = uids(&cluster, "log");
-    lost.iter().for_each(|node| silence(&cluster, node, "true"));
+    lost.iter().for_each(|node| silence(&cluster, node, true));
     for node in lost {
         becomes(&cluster, node, "Unknown", &UNREACHABLE);
         told(&cluster, "Node", node, &format!("Normal NodeNotReady Node {node} status is now: NodeNotReady"));
@@ -125,7 +121,7 @@ fn pods_of_a_lost_node_are_replaced_and_none_is_doubled() {
 
 /// A node that speaks again is used again, and what was to go from it goes.
 fn returns(cluster: &Cluster, db: &[String]) {
-    silence(cluster, "sim-0", "false");
+    silence(cluster, "sim-0", false);
     becomes(cluster, "sim-0", "True", &[]);
     for name in db {
         // For a moment there is none of this name.

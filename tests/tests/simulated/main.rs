@@ -3,6 +3,7 @@
 mod access;
 mod apply;
 mod backup;
+mod bad_etcd;
 mod bad_input;
 mod bad_start;
 mod change;
@@ -13,6 +14,7 @@ mod delete;
 mod discover;
 mod dns;
 mod durable;
+mod etcd;
 mod export;
 mod families;
 mod first_hour;

@@ -1,7 +1,7 @@
 //! From a box alone to several servers and back: `coracle migrate`, and `coracle server --join`. Needs Debian's etcd-server.
 
 use super::WEB;
-use super::shared::Etcd;
+use super::etcd::Etcd;
 use coracle_tests::Cluster;
 use coracle_tests::cluster::free_port;
 use std::time::Duration;

@@ -12,6 +12,8 @@ const NOT_HERE: &[(&str, &str)] = &[
     ("kubectl describe node", "the full disk has tests of its own"),
     ("du -xh", "the same"),
     ("kubectl delete node n2", "machines that join are the real node's"),
+    ("kubectl taint node n2", "the tests of healing lose nodes"),
+    ("kubectl drain n2", "the same"),
     (
         "coracle db repair --accept-loss-after 4711",
         "the revision is the damage's; the tests of damage run it",

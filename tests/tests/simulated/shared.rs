@@ -1,53 +1,15 @@
 //! Several servers on one etcd. Needs Debian's etcd-server.
 
+use crate::etcd::Etcd;
 use coracle_tests::Cluster;
-use coracle_tests::cluster::free_port;
 use coracle_tests::http::{Caller, request};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use tempfile::TempDir;
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 /// Each server makes so many.
 const EACH: usize = 60;
-
-pub(super) struct Etcd {
-    process: Child,
-    pub url: String,
-    _dir: TempDir,
-}
-
-impl Etcd {
-    pub fn start() -> Self {
-        let dir = tempfile::tempdir().expect("temporary directory");
-        let [url, peer] = [free_port(), free_port()].map(|port| format!("http://127.0.0.1:{port}"));
-        let process = Command::new("etcd")
-            .arg("--data-dir")
-            .arg(dir.path())
-            .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("default={peer}"), "--unsafe-no-fsync"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("etcd, of Debian's package etcd-server");
-        Self { process, url, _dir: dir }
-    }
-
-    /// Of a server that says to be at this address.
-    pub fn arguments<'a>(&'a self, ip: &'a str) -> [&'a str; 6] {
-        ["--storage-backend", "etcd", "--etcd-servers", &self.url, "--node-ip", ip]
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
 
 fn listed(server: &Cluster) -> Vec<String> {
     let slice =

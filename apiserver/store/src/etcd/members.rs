@@ -48,6 +48,8 @@ struct Member {
 
 pub(super) struct Members {
     list: Vec<Member>,
+    /// A key that may be read by whoever has no rights but those that are needed.
+    probe: String,
     current: AtomicUsize,
     /// Of the cluster that answered first: members of another one are refused.
     cluster: Mutex<Option<u64>>,
@@ -69,7 +71,8 @@ enum Failure {
 }
 
 impl Members {
-    pub async fn new(endpoints: &[String], tls: &Tls) -> Result<Self, StoreError> {
+    /// `probe` is a key under the prefix.
+    pub async fn new(endpoints: &[String], tls: &Tls, probe: String) -> Result<Self, StoreError> {
         let mut list = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints {
             let client = Client::connect([endpoint], Some(options(endpoint, tls))).await;
@@ -79,7 +82,7 @@ impl Members {
         if list.is_empty() {
             return Err(StoreError::Unavailable("no server of etcd is named".to_owned()));
         }
-        Ok(Self { list, current: AtomicUsize::new(0), cluster: Mutex::default() })
+        Ok(Self { list, probe, current: AtomicUsize::new(0), cluster: Mutex::default() })
     }
 
     /// The member that is asked at the moment: its number, its address, and a client.
@@ -101,7 +104,7 @@ impl Members {
             return Ok(());
         }
         let mut kv = member.client.kv_client();
-        let ask = kv.get("coracle", Some(GetOptions::new().with_serializable().with_keys_only()));
+        let ask = kv.get(self.probe.as_str(), Some(GetOptions::new().with_serializable().with_keys_only()));
         let answer = match tokio::time::timeout(READ, ask).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return Err(Failure::of(error).before_the_call()),

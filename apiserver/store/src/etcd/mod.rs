@@ -86,8 +86,8 @@ impl EtcdStore {
     /// # Errors
     /// `Unavailable`, with what each server said.
     pub async fn open(options: &EtcdOptions) -> Result<Arc<Self>, StoreError> {
-        let members = Members::new(&options.servers, &options.tls).await?;
         let layout = Layout::new(&options.prefix);
+        let members = Members::new(&options.servers, &options.tls, layout.mark()).await?;
         let mut shared = Shared {
             members,
             space: KeySpace::new(Default::default(), Revision(0), History::default(), Limits::default()),

@@ -57,9 +57,10 @@ struct Place {
 
 impl Place {
     async fn at(options: &EtcdOptions) -> Result<Self, StoreError> {
+        let layout = Layout::new(&options.prefix);
         Ok(Self {
-            members: Members::new(&options.servers, &options.tls).await?,
-            layout: Layout::new(&options.prefix),
+            members: Members::new(&options.servers, &options.tls, layout.mark()).await?,
+            layout,
             leases: Leases::new(options.event_ttl),
         })
     }

@@ -1,0 +1,34 @@
+//! Whether a store that several servers share is reached: a server that is cut off from it says that it is not ready, so that
+//! nodes and load balancers turn to another one. It is alive: starting it again would help nobody.
+
+use coracle_api::error::chain;
+use coracle_apiserver::health::{Health, Matters};
+use coracle_apiserver::store::Store;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Upstream's name of this check.
+const CHECK: &str = "etcd-readiness";
+/// One linearizable read each time, which requests that wait for one share.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A member that is silent is given up after two seconds; the next one may be asked before that is said.
+const PATIENCE: Duration = Duration::from_millis(2_500);
+
+/// Looks for ever.
+pub async fn watch(store: Arc<dyn Store>, health: Health) {
+    let mut was_well = true;
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let state = match tokio::time::timeout(PATIENCE, store.sync()).await {
+            Ok(answer) => answer.map(drop).map_err(|e| chain(&e)),
+            Err(_) => Err(format!("no answer within {} ms", PATIENCE.as_millis())),
+        };
+        if let Err(why) = &state
+            && was_well
+        {
+            tracing::warn!(why, "the store is not reached, this server is not ready");
+        }
+        was_well = state.is_ok();
+        health.report(CHECK, Matters::Ready, state);
+    }
+}
