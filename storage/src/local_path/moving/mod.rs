@@ -277,10 +277,16 @@ impl LocalPath {
             self.close_journal(volume).await?;
         }
         // What lies on a node that is gone went with it. Whoever writes something else there has it ignored.
-        if let Some(home) = self.home(&left.node).filter(|home| is_remains(volume, home, &left))
-            && !self.removed(&home, &volume.name_any(), &left.directory).await?
-        {
-            return Ok(None);
+        if let Some(home) = self.home(&left.node).filter(|home| is_remains(volume, home, &left)) {
+            match self.removed(&home, &volume.name_any(), &left.directory).await {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                // Half a copy, perhaps on a disk that is not there: nobody waits for it, and the next one takes its place.
+                Err(ReconcileError::Other(why)) if state.step == Step::Refused => {
+                    self.warn(volume, "VolumeMoveFailed", format!("What was copied was not removed: {why}"));
+                }
+                Err(error) => return Err(error),
+            }
         }
         self.write_state(volume, &Move { left: None, ..state }).await.map(Some)
     }
