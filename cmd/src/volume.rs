@@ -21,7 +21,7 @@ const TRIES: usize = 20;
 /// Exit code 0: it was moved, or taken back where that was asked.
 pub async fn command(args: VolumeArgs) -> ExitCode {
     let VolumeAction::Move(args) = args.action;
-    match run(&args).await {
+    match Box::pin(run(&args)).await {
         Ok(said) => {
             println!("{said}");
             ExitCode::SUCCESS
@@ -104,7 +104,7 @@ async fn run(args: &VolumeMoveArgs) -> Result<String, String> {
                 Some(node) => {
                     Err(format!("what the last move has left on node {node} is being removed yet; try again"))
                 }
-                None => begin(&asked, volume, to, args.dry_run).await,
+                None => Box::pin(begin(&asked, volume, to, args.dry_run)).await,
             }
         }
     }

@@ -255,7 +255,7 @@ fn moves_volumes(shell: &Shell, node: &Node, second: &Second) {
     shell.ok("kubectl delete pod miner --timeout=100s");
     shell.shows(
         &command(&format!("--to-node {NAME} --dry-run")),
-        &["would move the volume pvc-", "5 files (48."],
+        &["would move the volume pvc-", "6 files (48."],
     );
     let moved = shell.ok(&command(&format!("--to-node {NAME}")));
     assert!(moved.contains(&format!("moved second-node/treasury to node {NAME}: 5 files (48.")), "{moved}");

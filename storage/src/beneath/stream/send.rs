@@ -82,9 +82,6 @@ impl<W: Write> Sender<W> {
     }
 
     fn below(&mut self, dir: &Dir, path: &mut Vec<u8>, depth: usize) -> io::Result<()> {
-        if depth > MAX_DEPTH {
-            return Err(at(path, Errno::ENAMETOOLONG.into()));
-        }
         let names: io::Result<Vec<OsString>> =
             dir.entries()?.map(|entry| entry.map(|entry| entry.file_name())).collect();
         let mut names = names.map_err(|error| at(path, error))?;
@@ -134,6 +131,9 @@ impl<W: Write> Sender<W> {
             let fields: [&[u8]; 2] = [name.as_bytes(), &length.to_le_bytes()];
             self.out.frame(kind::FILE, &[&encode(&meta, &fields)])?;
             return self.content(&node, length).map_err(failed(path.as_slice()));
+        }
+        if depth >= MAX_DEPTH {
+            return Err(at(path, Errno::ENAMETOOLONG.into()));
         }
         self.out.frame(kind::DIRECTORY, &[&encode(&meta, &[name.as_bytes()])])?;
         self.below(&dir.dir(name).map_err(failed(path.as_slice()))?, path, depth + 1)?;
