@@ -242,7 +242,7 @@ fn of_treasury(name: &str, script: &str, node: Option<&str>) -> String {
 /// A claim goes to the other machine with all that is in it, and its pod after it; back again while the server is killed.
 fn moves_volumes(shell: &Shell, node: &Node, second: &Second) {
     shell.apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: treasury}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}\n");
-    let script = "mkdir /d/vein; echo gold >/d/vein/treasure; ln /d/vein/treasure /d/same; chmod 2750 /d/vein; chown 70:71 /d/vein; mkfifo /d/pipe; dd if=/dev/urandom of=/d/much bs=1M count=48 2>/dev/null; cd /d; sha256sum much >sum; echo dug; sleep 3600";
+    let script = "mkdir /d/vein; echo gold >/d/vein/treasure; ln /d/vein/treasure /d/same; chmod 2750 /d/vein; chown 70:71 /d/vein; mkfifo /d/pipe; dd if=/dev/urandom of=/d/much bs=1M count=16 2>/dev/null; cd /d; sha256sum much >sum; echo dug; sleep 3600";
     shell.apply(&of_treasury("miner", script, Some(node.name.as_str())));
     shell.until("kubectl logs miner --ignore-errors 2>/dev/null", "dug");
     let command =
@@ -255,10 +255,10 @@ fn moves_volumes(shell: &Shell, node: &Node, second: &Second) {
     shell.ok("kubectl delete pod miner --timeout=100s");
     shell.shows(
         &command(&format!("--to-node {NAME} --dry-run")),
-        &["would move the volume pvc-", "6 files (48."],
+        &["would move the volume pvc-", "6 files (16."],
     );
     let moved = shell.ok(&command(&format!("--to-node {NAME}")));
-    assert!(moved.contains(&format!("moved second-node/treasury to node {NAME}: 5 files (48.")), "{moved}");
+    assert!(moved.contains(&format!("moved second-node/treasury to node {NAME}: 5 files (16.")), "{moved}");
     assert!(moved.contains("1 sockets, pipes or devices (pipe)"), "{moved}");
     let (here, there) =
         ("/var/lib/coracle/local-path".to_owned(), second.data("local-path").display().to_string());
