@@ -1,6 +1,7 @@
 //! What claims, volumes and their classes say in annotations, and how claims are named.
 
 use crate::Object;
+use std::collections::BTreeMap;
 
 /// Where a class was named before the field existed; it goes before the field.
 pub const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
@@ -13,6 +14,17 @@ pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 /// The node that a claim's first pod will run on.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// On a volume of local-path that is moved, or was: how far it is, as JSON.
+pub const MOVE: &str = "coracle.io/move";
+/// On a claim whose volume is made anew in another place: it is not lost meanwhile.
+pub const MOVING: &str = "coracle.io/volume-moving";
+
+/// Whether a volume is being moved by its annotations. No pod may have it: what is written now may be lost.
+pub fn is_moving(annotations: Option<&BTreeMap<String, String>>) -> bool {
+    let Some(text) = annotations.and_then(|all| all.get(MOVE)) else { return false };
+    let Ok(state) = serde_json::from_str::<Object>(text) else { return false };
+    matches!(state["step"].as_str(), Some("asked" | "copying" | "copied"))
+}
 
 /// The class that a claim or a volume names, by its annotation of old or by its field; `None` where it names none, the
 /// empty one where it wants none.
@@ -37,6 +49,16 @@ pub fn ephemeral_claim(pod: &str, volume: &str) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_volume_is_held_until_it_was_moved_or_not() {
+        let moving = |text: &str| is_moving(Some(&[(MOVE.to_owned(), text.to_owned())].into()));
+        for step in ["asked", "copying", "copied"] {
+            assert!(moving(&json!({ "step": step }).to_string()), "{step}");
+        }
+        assert!(!moving(r#"{"step":"moved"}"#) && !moving(r#"{"step":"refused"}"#) && !moving("nonsense"));
+        assert!(!is_moving(None));
+    }
 
     #[test]
     fn the_annotation_goes_before_the_field_and_empty_is_a_name() {

@@ -55,6 +55,7 @@ mod time;
 mod token;
 mod transport;
 mod ui;
+mod volume;
 mod why;
 
 use args::{Cli, Command};
@@ -123,6 +124,7 @@ fn main() -> ExitCode {
         Command::Proxy(args) => part(privileges::of_node(), args.v, parts::proxy::command(args)),
         Command::Kubeconfig(args) => in_runtime("error,kube_client=off", cert::kubeconfig(args)),
         Command::Why(args) => in_runtime("error", why::command(args)),
+        Command::Volume(args) => in_runtime("error,kube_client=off", volume::command(args)),
         Command::Secrets(args) => encryption::command(&args),
         Command::Snapshots => snapshots(),
         Command::Completion(args) => manual::completion(&args),

@@ -6,6 +6,8 @@ use coracle_client::Context;
 use coracle_kubelet::Ended;
 use coracle_kubelet::server::{Configz, Judge};
 use coracle_proxy::policy::metrics::Metrics as PolicyMetrics;
+use coracle_storage::transfer::NodeVolumes;
+use coracle_storage::volumes::LinuxMounter;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::ObjectReference;
 use std::net::IpAddr;
@@ -111,6 +113,7 @@ struct ServerParts {
     port: coracle_kubelet::config::PortSettings,
     node_name: String,
     pods_dir: PathBuf,
+    volumes: NodeVolumes,
     stream_idle: std::time::Duration,
     standalone: bool,
     metrics: coracle_kubelet::metrics::Metrics,
@@ -122,6 +125,7 @@ impl ServerParts {
             port: settings.port.clone(),
             node_name: settings.node_name.clone(),
             pods_dir: settings.pods_dir(),
+            volumes: NodeVolumes::new(settings.data_dir.join("local-path"), Arc::new(LinuxMounter)),
             stream_idle: settings.streaming_connection_idle_timeout,
             standalone: settings.standalone,
             metrics: settings.metrics.clone(),
@@ -134,7 +138,7 @@ impl ServerParts {
         judge: Judge,
         configz: Configz,
     ) -> coracle_kubelet::server::ServerConfig {
-        let Self { port, node_name, pods_dir, stream_idle, metrics: own, .. } = self;
+        let Self { port, node_name, pods_dir, volumes, stream_idle, metrics: own, .. } = self;
         let log_root = PathBuf::from("/var/log");
         coracle_kubelet::server::ServerConfig {
             port,
@@ -143,6 +147,7 @@ impl ServerParts {
             node_name,
             log_root,
             pods_dir,
+            volumes,
             stream_idle,
             configz,
             metrics: own,

@@ -195,7 +195,8 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
     // Who was registered with the last kubelet registers again.
     let drivers = config.drivers.clone();
     drivers.clear();
-    let of_volumes = VolumesConfig { root: config.root(), node_name: config.node_name.clone() };
+    let of_volumes =
+        VolumesConfig { root: config.root(), node_name: config.node_name.clone(), machine: "/".into() };
     let (own, node_object) = watch::channel(None);
     let (live, now) = watch::channel(Arc::new(config.clone()));
     let kubelet = Kubelet {

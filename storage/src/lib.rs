@@ -23,7 +23,7 @@ use coracle_client::{Clients, Context};
 
 pub use binder::Here;
 pub use csi_control::CsiConfig;
-pub use local_path::{LocalPathConfig, serve as serve_local_path};
+pub use local_path::{LocalPathConfig, incoming, moving, serve as serve_local_path, transfer};
 pub use nfs::NfsConfig;
 pub use snapshots::DEFINITIONS as SNAPSHOT_DEFINITIONS;
 

@@ -23,6 +23,10 @@ mod life;
 mod local_path;
 
 #[cfg(test)]
+#[path = "claims/moving.rs"]
+mod moving;
+
+#[cfg(test)]
 #[path = "claims/nodes.rs"]
 mod nodes;
 

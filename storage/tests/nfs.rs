@@ -60,7 +60,11 @@ mod nfs {
 
         /// A kubelet that knows nothing of the last one.
         fn kubelet(&self) -> Volumes {
-            let config = VolumesConfig { root: self.root.path().join("kubelet"), node_name: NODE.to_owned() };
+            let config = VolumesConfig {
+                root: self.root.path().join("kubelet"),
+                node_name: NODE.to_owned(),
+                machine: "/".into(),
+            };
             Volumes::new(config, Arc::new(LinuxMounter), self.table.clone(), Drivers::default())
         }
 

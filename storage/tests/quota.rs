@@ -84,7 +84,8 @@ mod quota {
     }
 
     fn kubelet(place: &Path) -> Volumes {
-        let config = VolumesConfig { root: place.join("kubelet"), node_name: NODE.to_owned() };
+        let config =
+            VolumesConfig { root: place.join("kubelet"), node_name: NODE.to_owned(), machine: "/".into() };
         Volumes::new(config, Arc::new(LinuxMounter), Arc::<Table>::default(), Drivers::default())
     }
 
@@ -170,7 +171,8 @@ mod quota {
             Config { client_for: Some(world.client_for()), here: None },
         ));
         let context = Context { client: world.admin(), ..world.context() };
-        let local = LocalPathConfig { node_name: NODE.into(), root, mounter: Arc::new(LinuxMounter) };
+        let mounter = Arc::new(LinuxMounter);
+        let local = LocalPathConfig { node_name: NODE.into(), root, mounter, carrier: None };
         tokio::spawn(run_local_path(context, local));
         let labels = json!({ "kubernetes.io/hostname": NODE });
         let node = json!({ "metadata": { "name": NODE, "labels": labels } });

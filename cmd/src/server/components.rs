@@ -261,16 +261,21 @@ fn volume_controllers(supervisor: &mut Supervisor, base: Base, config: &Config) 
     });
 }
 
-/// Makes and deletes directories of this node, and has other nodes do it for theirs.
+/// Makes, moves and deletes directories of this node, and has other nodes do it for theirs.
 fn local_path(supervisor: &mut Supervisor, base: Base, config: &Config) {
     let settings = coracle_storage::LocalPathConfig {
         node_name: config.node_name.clone(),
         root: config.data_dir.join("local-path"),
         mounter: Arc::new(coracle_storage::volumes::LinuxMounter),
+        carrier: None,
     };
     supervisor.spawn("local-path", move |stop| {
-        let context = base.context(base.clients.privileged("system:coracle:local-path"), stop);
-        coracle_storage::run_local_path(context, settings.clone())
+        let (base, settings) = (base.clone(), settings.clone());
+        async move {
+            let client = base.clients.privileged("system:coracle:local-path");
+            let work = |stop| coracle_storage::run_local_path(base.context(client.clone(), stop), settings);
+            base.lead("coracle-local-path", client.clone(), stop, work).await
+        }
     });
 }
 

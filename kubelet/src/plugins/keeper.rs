@@ -20,11 +20,12 @@ pub(super) async fn run(kubelet: Arc<Kubelet>) {
     tokio::join!(unstage(&kubelet), measure(&kubelet), attached(&kubelet));
 }
 
-/// Tells who waits for an attachment what the Node says of it.
+/// Tells who mounts volumes what the Node says: of attachments those who wait for them, and by its labels which it may have.
 async fn attached(kubelet: &Kubelet) {
     let mut own = kubelet.own.clone();
     loop {
         let node = own.borrow_and_update().clone();
+        kubelet.volumes.note_node(node.clone());
         let status = node.as_ref().and_then(|node| node.status.as_ref());
         let volumes = status.and_then(|status| status.volumes_attached.as_ref());
         kubelet.volumes.note_attached(volumes.into_iter().flatten().map(|volume| &volume.name));

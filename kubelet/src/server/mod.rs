@@ -7,6 +7,7 @@ mod access;
 mod auth;
 mod error;
 mod healthz;
+mod local_path;
 mod logs;
 mod metrics;
 mod node_logs;
@@ -25,6 +26,7 @@ use auth::{Admitted, Gate};
 use axum::body::Body;
 use coracle_client::Context;
 use coracle_listen::{Limits, Place, Places, Settings};
+use coracle_storage::transfer::NodeVolumes;
 use error::HttpError;
 use http::{Method, Request, Response};
 use rustls_pki_types::CertificateDer;
@@ -39,13 +41,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// First parts of the paths that are served.
-const PATHS: [&str; 14] = [
+const PATHS: [&str; 15] = [
     "attach",
     "configz",
     "containerLogs",
     "exec",
     "healthz",
     "livez",
+    "localPath",
     "logs",
     "metrics",
     "pods",
@@ -76,6 +79,8 @@ pub struct ServerConfig {
     pub log_root: PathBuf,
     /// Where the volumes of pods lie: `<data-dir>/kubelet/pods`.
     pub pods_dir: PathBuf,
+    /// Volumes that this node keeps, to be moved.
+    pub volumes: NodeVolumes,
     /// How long nothing may move on exec, attach and port-forward; zero is for ever.
     pub stream_idle: Duration,
     /// What `/configz` shows as `kubeletconfig`.
@@ -101,6 +106,7 @@ pub(crate) struct Server {
     pub(crate) node_name: String,
     pub(crate) log_root: PathBuf,
     pub(crate) pods_dir: PathBuf,
+    pub(crate) volumes: NodeVolumes,
     pub(crate) configz: Configz,
     pub(crate) metrics: Metrics,
     pub(crate) process_metrics: fn() -> String,
@@ -146,6 +152,7 @@ pub async fn serve(
         node_name: config.node_name,
         log_root: config.log_root,
         pods_dir: config.pods_dir,
+        volumes: config.volumes,
         configz: config.configz,
         metrics: config.metrics,
         process_metrics: config.process_metrics,
@@ -251,7 +258,7 @@ fn labels(request: &Request<Body>) -> [Cow<'static, str>; 4] {
         ("stats", Some("summary")) => "stats/summary".into(),
         (first, _) => PATHS.into_iter().find(|path| *path == first).unwrap_or("other").into(),
     };
-    let lasts = ["exec", "attach", "portForward", "containerLogs", "run"].contains(&&*path);
+    let lasts = ["exec", "attach", "portForward", "containerLogs", "localPath", "run"].contains(&&*path);
     [method.into(), path, "readwrite".into(), if lasts { "true" } else { "false" }.into()]
 }
 

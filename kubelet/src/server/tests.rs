@@ -85,6 +85,10 @@ fn built(
         node_name: "n1".to_owned(),
         log_root: PathBuf::from("/nonexistent"),
         pods_dir: PathBuf::from("/nonexistent"),
+        volumes: coracle_storage::transfer::NodeVolumes::new(
+            cgroups.join("local-path"),
+            Arc::new(coracle_storage::volumes::LinuxMounter),
+        ),
         configz: Arc::new(|| json!({ "a": 1 })),
         debugging: true,
         system_logs: true,
@@ -126,9 +130,16 @@ fn certificate(name: &str) -> CertificateDer<'static> {
 #[tokio::test]
 async fn strangers_and_bad_tokens_get_401_everywhere() {
     let server = server(Arc::default());
-    for path in
-        ["/healthz", "/pods", "/exec/a/b/c", "/containerLogs/a/b/c", "/run/a/b/c", "/logs/", "/nonsense"]
-    {
+    for path in [
+        "/healthz",
+        "/pods",
+        "/localPath/volume",
+        "/exec/a/b/c",
+        "/containerLogs/a/b/c",
+        "/run/a/b/c",
+        "/logs/",
+        "/nonsense",
+    ] {
         for token in ["", "bad"] {
             let (status, text) = ask(&server, &Peer::NoCertificate, Method::GET, path, token).await;
             assert_eq!((status, text.as_str()), (StatusCode::UNAUTHORIZED, "Unauthorized"), "{path}");
@@ -189,6 +200,7 @@ async fn permissions_are_those_of_the_paths_subresource() {
         (Method::POST, "/exec/default/web/main", "verb=create, resource=nodes, subresource(s)=[proxy])"),
         (Method::GET, "/metrics", "verb=get, resource=nodes, subresource(s)=[metrics])"),
         (Method::GET, "/logs/syslog", "verb=get, resource=nodes, subresource(s)=[log])"),
+        (Method::PUT, "/localPath/volume", "verb=update, resource=nodes, subresource(s)=[proxy])"),
         (Method::GET, "/podsandmore", "verb=get, resource=nodes, subresource(s)=[proxy])"),
         (Method::POST, "/pods", "verb=create, resource=nodes, subresource(s)=[pods proxy])"),
     ];
@@ -315,6 +327,14 @@ async fn what_is_not_there_is_said() {
         (Method::POST, "/exec/a/b/c?command=ls&output=1", StatusCode::NOT_FOUND, "pod does not exist"),
         (Method::GET, "/logs/..%2f..%2fetc", StatusCode::BAD_REQUEST, "invalid URL path"),
         (Method::DELETE, "/pods", StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"),
+        (Method::DELETE, "/localPath/volume", StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"),
+        (Method::GET, "/localPath/contents", StatusCode::BAD_REQUEST, "directory is missing"),
+        (
+            Method::GET,
+            "/localPath/contents?directory=..%2Fetc",
+            StatusCode::OK,
+            "{\"refused\":\"\\\"../etc\\\" is no name of a volume\"}",
+        ),
         (Method::GET, "/configz", StatusCode::OK, "{\"kubeletconfig\":{\"a\":1}}"),
     ];
     for (method, path, status, text) in cases {

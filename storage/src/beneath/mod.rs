@@ -8,6 +8,7 @@
 mod copy;
 mod node;
 mod remove;
+pub mod stream;
 mod walk;
 
 pub use copy::copy;
@@ -15,7 +16,7 @@ pub use node::Node;
 pub use walk::{Reached, walk};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{Mode, mkdirat};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -177,6 +178,13 @@ impl Dir {
     /// Makes a symbolic link at `name`; `target` is text that is never looked at here.
     pub fn link(&self, target: impl AsRef<Path>, name: impl AsRef<Path>) -> io::Result<()> {
         Ok(nix::unistd::symlinkat(target.as_ref(), self, single(name.as_ref())?)?)
+    }
+
+    /// Gives a file one more name, in this directory.
+    pub fn name(&self, file: &Node, name: impl AsRef<Path>) -> io::Result<()> {
+        let name = single(name.as_ref())?;
+        let flags = AtFlags::AT_SYMLINK_FOLLOW;
+        Ok(nix::unistd::linkat(nix::fcntl::AT_FDCWD, &file.path(), self, name, flags)?)
     }
 
     pub fn read_link(&self, name: impl AsRef<Path>) -> io::Result<PathBuf> {

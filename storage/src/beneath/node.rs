@@ -26,6 +26,10 @@ impl Node {
         Ok(Self { fd, stat })
     }
 
+    pub(super) fn stat(&self) -> &FileStat {
+        &self.stat
+    }
+
     fn is(&self, kind: SFlag) -> bool {
         SFlag::from_bits_truncate(self.stat.st_mode) & SFlag::S_IFMT == kind
     }

@@ -5,6 +5,7 @@ use crate::facts::{
     self, BIND_COMPLETED, BOUND_BY_CONTROLLER, LOCAL_PATH, SELECTED_NODE, STORAGE_PROVISIONER,
 };
 use coracle_api::pod::is_terminal;
+use coracle_api::storage::MOVING;
 use coracle_client::informer::{api_for, deleting};
 use coracle_client::{Action, ObjectKey, ReconcileError};
 use jiff::Timestamp;
@@ -59,6 +60,9 @@ impl Binder {
             return self.lose(claim, "ClaimLost", message).await;
         };
         let Some(volume) = self.live_volume(name).await? else {
+            if facts::annotation(claim.as_ref(), MOVING).is_some() {
+                return Ok(Action::AwaitChange);
+            }
             let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
             return self.lose(claim, "ClaimLost", message).await;
         };

@@ -9,6 +9,7 @@ pub mod controller_messages;
 mod drivers;
 pub mod messages;
 mod plugin;
+mod selinux;
 pub(crate) mod source;
 
 pub use client::{Answers, CallError, PluginClient};

@@ -2,7 +2,7 @@
 
 use super::messages::{NodeRpcType, VolumeCapability};
 use super::source::{CsiData, CsiSource, check_lifecycle, pod_info};
-use super::{Driver, Drivers};
+use super::{Driver, Drivers, selinux};
 use crate::volumes::{
     Mounted, Objects, Record, Request, Spec, TokenRequest, Usage, VolumeError, VolumePlugin, VolumesConfig,
     digest, give, make_dir_all,
@@ -36,11 +36,14 @@ pub struct Csi {
     drivers: Drivers,
     /// The unique names of what the Node says is attached to it.
     attached: watch::Receiver<BTreeSet<String>>,
+    /// The label of containers' files, where the machine has SELinux.
+    files: Option<selinux::Label>,
 }
 
 impl Csi {
     pub fn new(config: VolumesConfig, drivers: Drivers, attached: watch::Receiver<BTreeSet<String>>) -> Self {
-        Self { config, drivers, attached }
+        let files = selinux::of_files(&config.machine);
+        Self { config, drivers, attached, files }
     }
 
     fn driver(&self, name: &str) -> Result<Arc<Driver>, VolumeError> {
@@ -97,15 +100,18 @@ impl Csi {
 
     /// What both calls tell of the volume's use, and whether the driver takes the group.
     fn capability(
+        &self,
         request: &Request<'_>,
         source: &CsiSource,
         driver: &Driver,
         object: Option<&CSIDriverSpec>,
-    ) -> (VolumeCapability, bool) {
+    ) -> Result<(VolumeCapability, bool), VolumeError> {
         let group = request.fs_group().filter(|_| !request.spec.is_block() && source.takes_group(object));
         let delegated = driver.can(NodeRpcType::VolumeMountGroup);
+        let mut source = source.clone();
+        source.mount_options.extend(selinux::mount_option(request, object, self.files.as_ref())?);
         let capability = source.capability(request.spec.is_block(), driver, group.filter(|_| delegated));
-        (capability, group.is_some() && !delegated)
+        Ok((capability, group.is_some() && !delegated))
     }
 }
 
@@ -221,7 +227,7 @@ impl VolumePlugin for Csi {
         let (source, data) = (wanted(request)?, data_of(record)?);
         let driver = self.driver(&data.driver)?;
         let object = request.objects.csi_driver(&data.driver).await?;
-        let (capability, _) = Self::capability(request, &source, &driver, object.as_ref().map(|o| &o.spec));
+        let (capability, _) = self.capability(request, &source, &driver, object.as_ref().map(|o| &o.spec))?;
         let secrets = secrets(request.objects, source.stage_secret.as_ref()).await?;
         make_dir_all(&data.staging_path, 0o750)?;
         Ok(driver.stage(&source, &data, capability, secrets).await?)
@@ -232,7 +238,7 @@ impl VolumePlugin for Csi {
         let data = data_of(record.ok_or_else(|| VolumeError::UnknownDriver(source.driver.clone()))?)?;
         let driver = self.driver(&data.driver)?;
         let object = request.objects.csi_driver(&data.driver).await?.map(|object| object.spec);
-        let (capability, ours) = Self::capability(request, &source, &driver, object.as_ref());
+        let (capability, ours) = self.capability(request, &source, &driver, object.as_ref())?;
         let mut secrets = secrets(request.objects, source.publish_secret.as_ref()).await?;
         let mut context = source.attributes.clone();
         let mut refresh_after = data.requires_republish.then_some(REPUBLISH);

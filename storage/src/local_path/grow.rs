@@ -3,7 +3,7 @@
 
 use super::job::Job;
 use super::work::Outcome;
-use super::{LocalPath, plan};
+use super::{LocalPath, moving, plan};
 use crate::expand::wants_to_grow;
 use crate::facts;
 use coracle_client::informer::api_for;
@@ -35,7 +35,9 @@ impl LocalPath {
         let volume = facts::volume_name(&claim).and_then(|name| self.volumes.get("", name));
         let ours =
             |volume: &PersistentVolume| facts::is_bound_to(volume, &claim) && plan::home(volume).is_some();
-        let Some(volume) = volume.filter(|volume| ours(volume)) else { return Ok(()) };
+        // One that is moved grows in its new place.
+        let grows = |volume: &PersistentVolume| ours(volume) && !moving::is_held(volume);
+        let Some(volume) = volume.filter(|volume| grows(volume)) else { return Ok(()) };
         if facts::size_limit(&volume).is_some() && !self.grow_limited(&claim, &volume).await? {
             return Ok(());
         }

@@ -1,12 +1,13 @@
 //! What a node does for its local-path volumes. All of it can be done again.
 
+use super::place::{Place, PlaceError};
 use crate::beneath::{Dir, copy, remove_below};
 use crate::quota;
 use crate::volumes::image::{self, ImageError};
 use crate::volumes::{Mounter, VolumeError};
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// One volume is one name below the node's root.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,8 +37,8 @@ pub enum Job {
 
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
-    #[error("{0:?} is no name of a volume")]
-    Name(String),
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -61,23 +62,51 @@ impl JobError {
 pub fn perform(root: &Path, job: &Job, host: &dyn Mounter) -> Result<(), JobError> {
     match job {
         Job::Make { directory, from, bytes, quota } => {
-            let (path, from) =
-                (place(root, directory)?, from.as_deref().map(|from| place(root, from)).transpose()?);
-            match bytes {
-                Some(bytes) => make_image(root, &path, from.as_deref(), *bytes, host),
-                None => make_directory(root, &path, from.as_deref(), *quota, host),
-            }
+            let place = Place::of(root, directory)?;
+            let from = from.as_deref().map(|from| Place::of(root, from)).transpose()?;
+            let size = Size { bytes: *bytes, quota: *quota };
+            make(&place, size, host, |made| {
+                fill(made, from.as_ref(), host)?;
+                // Open to every user: pods run as whoever they like, and only pods of the claim's namespace can mount it.
+                made.itself().and_then(|node| node.chmod(0o777)).map_err(at(&place.path))
+            })
         }
-        Job::Grow { directory, bytes } => grow(&place(root, directory)?, *bytes, host),
+        Job::Grow { directory, bytes } => grow(&Place::of(root, directory)?.path, *bytes, host),
         Job::Remove { directory } => {
-            let path = place(root, directory)?;
+            let Place { base, path } = Place::of(root, directory)?;
             image::remove(&path, host)?;
-            let projects = quota::marks(host.projects(), [path.as_path()]);
+            let fresh = fresh(&path);
+            let projects = quota::marks(host.projects(), [path.as_path(), &fresh]);
             // Its pods may have nested what they liked, and linked to whatever they liked.
-            remove_below(root, &path).map_err(at(&path))?;
-            quota::release(host.projects(), root, &projects);
+            for path in [&path, &fresh] {
+                remove_below(&base, path).map_err(at(path))?;
+            }
+            quota::release(host.projects(), &base, &projects);
             Ok(())
         }
+    }
+}
+
+/// How a volume is held to its size, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Size {
+    pub bytes: Option<u64>,
+    pub quota: Option<u64>,
+}
+
+/// Makes the volume with what `fill` puts there, unless it is there. It has its name when it is whole.
+pub fn make(
+    place: &Place,
+    size: Size,
+    host: &dyn Mounter,
+    fill: impl FnOnce(&Dir) -> Result<(), JobError>,
+) -> Result<(), JobError> {
+    match size.bytes {
+        Some(bytes) => {
+            open_base(&place.base).map_err(at(&place.base))?;
+            image::make(&place.path, bytes, host, fill)
+        }
+        None => make_directory(place, size.quota, host, fill),
     }
 }
 
@@ -88,74 +117,55 @@ fn grow(path: &Path, bytes: u64, host: &dyn Mounter) -> Result<(), JobError> {
     Dir::open(path).and_then(|dir| quota::hold(host.projects(), &dir, bytes)).map_err(at(path))
 }
 
-/// The volume's place: one name, and none that is hidden.
-fn place(root: &Path, name: &str) -> Result<PathBuf, JobError> {
-    let mut parts = Path::new(name).components();
-    match (parts.next(), parts.next()) {
-        (Some(Component::Normal(part)), None) if part == name && !name.starts_with('.') => {
-            Ok(root.join(name))
-        }
-        _ => Err(JobError::Name(name.to_owned())),
-    }
-}
-
-fn at(path: &Path) -> impl Fn(io::Error) -> JobError {
+pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> JobError {
     let path = path.to_owned();
     move |source| JobError::Io { path: path.clone(), source }
 }
 
-/// The root is closed to other users of the machine.
-fn open_root(root: &Path) -> io::Result<Dir> {
-    if !root.try_exists()? {
-        std::fs::create_dir_all(root)?;
-        Dir::open(root)?.itself()?.chmod(0o711)?;
+/// The root is closed to other users of the machine. Further places are made by whoever owns the machine, and never here:
+/// one that is missing is a disk that is not mounted.
+fn open_base(base: &Path) -> io::Result<Dir> {
+    if !Place::is_further(base) && !base.try_exists()? {
+        std::fs::create_dir_all(base)?;
+        Dir::open(base)?.itself()?.chmod(0o711)?;
     }
-    Dir::open(root)
+    Dir::open(base)
 }
 
-/// Open to every user: pods run as whoever they like, and only pods of the claim's namespace can mount it. It gets its name
-/// when it is whole.
+/// The name until it is whole.
+fn fresh(path: &Path) -> PathBuf {
+    let mut fresh = std::ffi::OsString::from(".new-");
+    fresh.push(path.file_name().unwrap_or_default());
+    path.with_file_name(fresh)
+}
+
 fn make_directory(
-    root: &Path,
-    path: &Path,
-    from: Option<&Path>,
+    place: &Place,
     bytes: Option<u64>,
     host: &dyn Mounter,
+    fill: impl FnOnce(&Dir) -> Result<(), JobError>,
 ) -> Result<(), JobError> {
-    let failed = at(path);
-    let root = open_root(root).map_err(&failed)?;
-    let name = path.file_name().unwrap_or_default();
-    if root.node(name).is_ok() {
+    let failed = at(&place.path);
+    let base = open_base(&place.base).map_err(&failed)?;
+    let name = place.path.file_name().unwrap_or_default();
+    if base.node(name).is_ok() {
         return Ok(());
     }
-    let mut fresh = std::ffi::OsString::from(".new-");
-    fresh.push(name);
-    root.remove(&fresh).map_err(&failed)?;
-    let made = root.make_dir(&fresh, 0o777).map_err(&failed)?;
+    let fresh = fresh(&place.path);
+    let fresh = fresh.file_name().unwrap_or_default();
+    base.remove(fresh).map_err(&failed)?;
+    let made = base.make_dir(fresh, 0o777).map_err(&failed)?;
     if let Some(bytes) = bytes {
         quota::hold(host.projects(), &made, bytes).map_err(&failed)?;
     }
-    fill(&made, from, host)?;
-    made.itself().and_then(|node| node.chmod(0o777)).map_err(&failed)?;
-    root.rename(&fresh, name).map_err(&failed)
+    fill(&made)?;
+    base.rename(fresh, name).map_err(&failed)
 }
 
-fn fill(made: &Dir, from: Option<&Path>, host: &dyn Mounter) -> Result<(), JobError> {
-    let Some(from) = from else { return Ok(()) };
-    image::mount_if_any(from, host)?;
-    Dir::open(from).and_then(|source| copy(&source, made)).map_err(at(from))
-}
-
-fn make_image(
-    root: &Path,
-    path: &Path,
-    from: Option<&Path>,
-    bytes: u64,
-    host: &dyn Mounter,
-) -> Result<(), JobError> {
-    open_root(root).map_err(at(root))?;
-    let fill = |made: &Dir| fill(made, from, host);
-    image::make(path, bytes, host, fill)
+fn fill(made: &Dir, from: Option<&Place>, host: &dyn Mounter) -> Result<(), JobError> {
+    let Some(Place { path, .. }) = from else { return Ok(()) };
+    image::mount_if_any(path, host)?;
+    Dir::open(path).and_then(|source| copy(&source, made)).map_err(at(path))
 }
 
 #[cfg(test)]
@@ -186,7 +196,7 @@ mod tests {
         assert!(root.join("two/more").exists(), "what is there is left as it is");
         for name in ["..", "../one", "one/file", "", ".new-two", "/one"] {
             let job = Job::Remove { directory: name.to_owned() };
-            assert!(matches!(run(&job), Err(JobError::Name(_))), "{name}");
+            assert!(matches!(run(&job), Err(JobError::Place(_))), "{name}");
         }
         run(&Job::Remove { directory: "one".to_owned() }).unwrap();
         run(&Job::Remove { directory: "one".to_owned() }).unwrap();

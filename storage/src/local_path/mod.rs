@@ -4,12 +4,17 @@
 //! kubelets for theirs ([`mail`], [`serve`]).
 
 mod grow;
+pub mod incoming;
 mod job;
 mod mail;
+pub mod moving;
+mod place;
 mod plan;
 pub(crate) mod room;
 mod serve;
 mod snapshots;
+pub mod transfer;
+mod users;
 mod work;
 
 pub use serve::serve;
@@ -27,6 +32,7 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
+use moving::{Carrier, NodeProxy};
 use plan::Ending;
 use serde_json::json;
 use std::fmt;
@@ -41,6 +47,8 @@ pub struct LocalPathConfig {
     /// Absolute; created when the first volume is made. `<data-dir>/local-path`.
     pub root: PathBuf,
     pub mounter: Arc<dyn Mounter>,
+    /// How volumes are read and made on nodes, to be moved. Absent: by the API server.
+    pub carrier: Option<Arc<dyn Carrier>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -68,6 +76,7 @@ pub(crate) struct LocalPath {
     classes: Informer<StorageClass>,
     pub nodes: Informer<Node>,
     pub recorder: Recorder,
+    carrier: Arc<dyn Carrier>,
     config: LocalPathConfig,
 }
 
@@ -83,6 +92,7 @@ impl LocalPath {
             volumes: informers.of(),
             classes: informers.of(),
             nodes: informers.of(),
+            carrier: config.carrier.clone().unwrap_or_else(|| Arc::new(NodeProxy(context.client.clone()))),
             config,
         }
     }
@@ -130,10 +140,16 @@ impl Reconciler for LocalPath {
     async fn reconcile(&self, key: &Key) -> Result<Action, ReconcileError> {
         match key {
             Key::Claim(key) => {
+                Box::pin(self.resume(key)).await?;
                 self.grow(key).await?;
                 self.provision(key).await
             }
-            Key::Volume(name) if self.volumes.get("", name).is_some() => self.end(name).await,
+            Key::Volume(name) if self.volumes.get("", name).is_some() => {
+                match Box::pin(self.move_on(name)).await? {
+                    Some(action) => Ok(action),
+                    None => self.end(name).await,
+                }
+            }
             // Its node has made it, for a claim that waits for it; or nobody waits any more.
             Key::Volume(name) => match self.claims.iter().find(|c| provision::volume_name(c) == *name) {
                 Some(claim) => self.provision(&ObjectKey::of(claim.as_ref())).await,
@@ -321,6 +337,9 @@ impl LocalPath {
         let Some(hostname) = plan::home(&volume) else {
             return Err(format!("the source volume of {name} is not of local-path"));
         };
+        if moving::is_held(&volume) {
+            return Err(format!("the source volume of {name} is being moved"));
+        }
         let has = facts::storage(volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref()));
         if facts::requested(claim) < has {
             return Err("error, new PVC request must be greater than or equal in size to the specified PVC data source".to_owned());

@@ -1,5 +1,6 @@
 //! What the local-path provisioner of one node does about a claim or a volume.
 
+use super::place;
 use crate::facts::{self, HOSTNAME, LOCAL_PATH, PROVISIONED_BY, SELECTED_NODE, SizeLimit};
 use crate::provision::{FINALIZER, volume_name};
 use k8s_openapi::api::core::v1::{
@@ -9,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ObjectMeta;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The node on which the claim's volume is to be made now.
 pub fn node_of<'a>(claim: &'a PersistentVolumeClaim, class: Option<&StorageClass>) -> Option<&'a str> {
@@ -72,12 +73,6 @@ pub fn volume(
     let mut annotations: BTreeMap<_, _> = [(PROVISIONED_BY.to_owned(), LOCAL_PATH.to_owned())].into();
     annotations.extend(limit.map(|limit| (facts::SIZE_LIMIT.to_owned(), limit.as_str().to_owned())));
     let wanted = claim.spec.clone().unwrap_or_default();
-    let requirement = NodeSelectorRequirement {
-        key: HOSTNAME.to_owned(),
-        operator: "In".to_owned(),
-        values: Some(vec![hostname.to_owned()]),
-    };
-    let term = NodeSelectorTerm { match_expressions: Some(vec![requirement]), match_fields: None };
     PersistentVolume {
         metadata: ObjectMeta {
             name: Some(volume_name(claim)),
@@ -89,15 +84,9 @@ pub fn volume(
             access_modes: wanted.access_modes,
             capacity: wanted.resources.and_then(|r| r.requests),
             claim_ref: Some(facts::reference_to(claim)),
-            host_path: Some(HostPathVolumeSource {
-                path: directory.to_string_lossy().into_owned(),
-                // What has a size that holds is never made of nothing.
-                type_: Some(if limit.is_some() { "Directory" } else { "DirectoryOrCreate" }.to_owned()),
-            }),
+            host_path: Some(source(directory, limit)),
             mount_options: class.mount_options.clone(),
-            node_affinity: Some(VolumeNodeAffinity {
-                required: Some(NodeSelector { node_selector_terms: vec![term] }),
-            }),
+            node_affinity: Some(pinned(hostname)),
             persistent_volume_reclaim_policy: Some(
                 class.reclaim_policy.clone().unwrap_or_else(|| "Delete".to_owned()),
             ),
@@ -107,6 +96,26 @@ pub fn volume(
         }),
         status: None,
     }
+}
+
+/// What has a size that holds is never made of nothing, and neither is what lies on a disk that may not be mounted.
+pub fn source(directory: &Path, limit: Option<SizeLimit>) -> HostPathVolumeSource {
+    let made = limit.is_some() || directory.parent().is_some_and(place::Place::is_further);
+    HostPathVolumeSource {
+        path: directory.to_string_lossy().into_owned(),
+        type_: Some(if made { "Directory" } else { "DirectoryOrCreate" }.to_owned()),
+    }
+}
+
+/// To the node with this label.
+pub fn pinned(hostname: &str) -> VolumeNodeAffinity {
+    let requirement = NodeSelectorRequirement {
+        key: HOSTNAME.to_owned(),
+        operator: "In".to_owned(),
+        values: Some(vec![hostname.to_owned()]),
+    };
+    let term = NodeSelectorTerm { match_expressions: Some(vec![requirement]), match_fields: None };
+    VolumeNodeAffinity { required: Some(NodeSelector { node_selector_terms: vec![term] }) }
 }
 
 /// The hostname label of the node that a volume of ours lies on.
@@ -153,11 +162,9 @@ pub fn ending(volume: &PersistentVolume, root: &Path) -> Ending {
     }
 }
 
-/// The volume's name below its node's root.
+/// The volume's name below its node's root, as [`place::below`] has it.
 pub fn directory_of(volume: &PersistentVolume, root: &Path) -> Option<String> {
-    let path = PathBuf::from(&volume.spec.as_ref()?.host_path.as_ref()?.path);
-    let inside = path.parent() == Some(root);
-    path.file_name().filter(|_| inside)?.to_str().map(str::to_owned)
+    place::below(root, Path::new(&volume.spec.as_ref()?.host_path.as_ref()?.path))
 }
 
 #[cfg(test)]

@@ -29,10 +29,13 @@ pub async fn serve(
     root: PathBuf,
     mounter: Arc<dyn Mounter>,
 ) {
+    // What this process has written last. An older copy of the Node does not show yet what was done: a job that was done
+    // once may be somebody's harm the second time.
+    let mut written = None;
     loop {
         let now = node.borrow_and_update().clone();
-        if let Some(now) = now {
-            match step(&client, &now, &root, &mounter).await {
+        if let Some(now) = now.filter(|now| revision(now) >= written) {
+            match step(&client, &now, &root, &mounter, &mut written).await {
                 Ok(()) => {}
                 Err(error) => {
                     tracing::warn!(%error, "what was done for local-path volumes is not told yet, trying again");
@@ -47,16 +50,26 @@ pub async fn serve(
     }
 }
 
+/// Revisions are numbers that grow (KEP-5504).
+fn revision(node: &Node) -> Option<u64> {
+    node.resource_version()?.parse().ok()
+}
+
 async fn step(
     client: &kube::Client,
     node: &Node,
     root: &std::path::Path,
     mounter: &Arc<dyn Mounter>,
+    written: &mut Option<u64>,
 ) -> Result<(), kube::Error> {
     let name = node.name_any();
+    let mut write = async |patch: Value| {
+        *written = revision(&write(client, &name, patch).await?);
+        Ok::<_, kube::Error>(())
+    };
     let quotas = quota::can_hold(mounter.projects(), root);
     if !mail::is_introduced(node, root, quotas) {
-        write(client, &name, mail::introducing(root, quotas)).await?;
+        write(mail::introducing(root, quotas)).await?;
     }
     for (volume, job) in mail::open(node) {
         let (asked, place, host) = (job.clone(), root.to_owned(), mounter.clone());
@@ -66,15 +79,15 @@ async fn step(
             Ok(Err(error)) => (error.to_string(), error.is_full()),
             Err(panic) => (panic.to_string(), false),
         };
-        write(client, &name, mail::answering(&volume, &Answer { job, error, full })).await?;
+        write(mail::answering(&volume, &Answer { job, error, full })).await?;
     }
     match room::free(root) {
-        Ok(free) if room::is_news(mail::room(node), free) => write(client, &name, mail::telling(free)).await,
+        Ok(free) if room::is_news(mail::room(node), free) => write(mail::telling(free)).await,
         _ => Ok(()),
     }
 }
 
-async fn write(client: &kube::Client, node: &str, patch: Value) -> Result<(), kube::Error> {
+async fn write(client: &kube::Client, node: &str, patch: Value) -> Result<Node, kube::Error> {
     let api: Api<Node> = Api::all(client.clone());
-    api.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    api.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await
 }

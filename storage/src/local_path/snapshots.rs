@@ -2,7 +2,7 @@
 
 use super::job::Job;
 use super::work::{Home, Outcome};
-use super::{LocalPath, mail, plan};
+use super::{LocalPath, mail, moving, plan};
 use crate::facts::{self, LOCAL_PATH};
 use crate::snapshots::{
     Common, Everything, Key, Snapshots, TakeError, Taken, Taker, VolumeSnapshotClass, VolumeSnapshotContent,
@@ -55,6 +55,9 @@ impl Taker for LocalPath {
 
     /// The node and the directory of the claim's volume, as `<hostname>/<directory>`.
     fn handle(&self, _: &str, claim: &str, volume: &PersistentVolume) -> Result<String, String> {
+        if moving::is_held(volume) {
+            return Err(format!("the volume of the PVC {claim} is being moved"));
+        }
         let handle = plan::home(volume).and_then(|hostname| {
             let home = self.home_by_hostname(hostname)?;
             Some(format!("{hostname}/{}", plan::directory_of(volume, &home.root)?))

@@ -12,14 +12,23 @@ use serde_json::Value;
 use std::path::PathBuf;
 
 /// A node that keeps volumes.
-pub(crate) struct Home {
-    node: String,
+#[derive(Debug)]
+pub struct Home {
+    pub node: String,
     pub hostname: String,
     pub root: PathBuf,
     /// This process works on it.
     pub is_own: bool,
     /// Quotas hold its volumes to their sizes.
     pub has_quotas: bool,
+}
+
+impl Home {
+    /// By what another node says of itself.
+    pub fn told(node: &Node, root: PathBuf) -> Option<Self> {
+        let (hostname, has_quotas) = (hostname(node), mail::has_quotas(node));
+        root.is_absolute().then(|| Self { node: node.name_any(), hostname, root, is_own: false, has_quotas })
+    }
 }
 
 pub(crate) enum Outcome {
@@ -113,6 +122,10 @@ impl LocalPath {
     pub(crate) async fn forget(&self, volume: &str) -> Result<Action, ReconcileError> {
         // The informers run apart: it may be there, and its data somebody's.
         if Api::<PersistentVolume>::all(self.client.clone()).get_opt(volume).await?.is_some() {
+            return Ok(Action::AwaitChange);
+        }
+        // It is moved: for a moment it is between its old object and its new one.
+        if self.claims.iter().any(|claim| facts::volume_name(&claim) == Some(volume)) {
             return Ok(Action::AwaitChange);
         }
         for node in self.nodes.iter() {

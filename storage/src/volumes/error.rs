@@ -37,6 +37,9 @@ pub enum VolumeError {
     /// Upstream's words.
     #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
     UsedByAnotherPod,
+    /// Upstream's words.
+    #[error("NodeAffinity check failed: no matching NodeSelectorTerms")]
+    OtherNodes,
     #[error("volume mode {mode:?} not supported by driver {driver} (only supports {supported:?})")]
     LifecycleMode { mode: &'static str, driver: String, supported: Vec<String> },
     /// The record of a volume cannot be understood.

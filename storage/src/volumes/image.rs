@@ -77,7 +77,6 @@ pub fn make<E: From<ImageError>>(
         fs::remove_dir(path.join("lost+found")).map_err(at(path))?;
         let dir = Dir::open(path).map_err(at(path))?;
         fill(&dir)?;
-        dir.itself().and_then(|node| node.chmod(0o777)).map_err(at(path))?;
         Ok(fs::rename(&fresh, &image).map_err(at(&image))?)
     });
     // Half a volume is none, and keeps no room.

@@ -44,6 +44,8 @@ pub use sub_path::SubPath;
 
 use crate::csi::{Csi, Drivers};
 use book::Book;
+use coracle_client::placement::reaches;
+use k8s_openapi::api::core::v1::Node;
 use locks::Locks;
 use parking_lot::Mutex;
 use record::Records;
@@ -58,6 +60,8 @@ pub struct VolumesConfig {
     /// The kubelet's own directory, for example `/var/lib/coracle/kubelet`; pods lie in its `pods`.
     pub root: PathBuf,
     pub node_name: String,
+    /// `/`, below which the machine says whether it has SELinux.
+    pub machine: PathBuf,
 }
 
 /// The kinds of volumes that this kubelet can mount, as a pod names them, for [`coracle_api::well_known::VOLUME_KINDS`].
@@ -83,6 +87,8 @@ pub struct Volumes {
     reported: watch::Sender<BTreeSet<String>>,
     /// What the Node says is attached to it.
     attached: watch::Sender<BTreeSet<String>>,
+    /// As it was last seen.
+    node: Mutex<Option<Arc<Node>>>,
 }
 
 impl Volumes {
@@ -121,6 +127,7 @@ impl Volumes {
             in_use_changed: Notify::new(),
             reported: watch::Sender::default(),
             attached,
+            node: Mutex::default(),
         };
         volumes.note_in_use(in_use(&volumes.records));
         volumes
@@ -172,6 +179,20 @@ impl Volumes {
     /// Notes what the Node says is attached to it: who waits for an attachment looks at it again.
     pub fn note_attached<'a>(&self, attached: impl Iterator<Item = &'a String>) {
         note(&self.attached, attached);
+    }
+
+    /// Notes this node's Node, by whose labels it may have volumes or not.
+    pub fn note_node(&self, node: Option<Arc<Node>>) {
+        *self.node.lock() = node;
+    }
+
+    /// Refuses a volume that other nodes have: a pod may have been placed by hand, or before the volume moved.
+    fn check_node(&self, spec: &Spec) -> Result<(), VolumeError> {
+        let Source::Claimed { volume, .. } = &spec.source else { return Ok(()) };
+        match &*self.node.lock() {
+            Some(node) if !reaches(volume, node.as_ref()) => Err(VolumeError::OtherNodes),
+            _ => Ok(()),
+        }
     }
 
     /// Counts anew what the records say is in use. Records that cannot be read keep what was known.

@@ -1,7 +1,7 @@
 //! What an entry of `spec.volumes` comes to: itself, or the volume that its claim is bound to.
 
 use super::{Objects, VolumeError};
-use coracle_api::storage::ephemeral_claim;
+use coracle_api::storage::{ephemeral_claim, is_moving};
 use k8s_openapi::api::core::v1::{
     PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Pod, Volume,
 };
@@ -89,6 +89,9 @@ pub(super) async fn resolve(objects: &dyn Objects, pod: &Pod, volume: &Volume) -
     }
     let bound = objects.volume(bound_volume(&claim).map_err(failed)?).await?;
     check_binding(&claim, &bound).map_err(failed)?;
+    if is_moving(bound.metadata.annotations.as_ref()) {
+        return Err(failed("its volume is being moved".to_owned()));
+    }
     let read_only = volume.persistent_volume_claim.as_ref().and_then(|source| source.read_only);
     let spec = Spec {
         name: bound.metadata.name.clone().unwrap_or_default(),

@@ -81,6 +81,9 @@ impl Volumes {
         done: &mut SetUp,
     ) -> Result<Mounted, VolumeError> {
         let spec = resolve(self.objects.as_ref(), of.pod, volume).await?;
+        if of.first {
+            self.check_node(&spec)?;
+        }
         let plugin = self.plugins.iter().find(|p| p.supports(&spec));
         let plugin = plugin.ok_or_else(|| VolumeError::NoPlugin { kind: spec.kind() })?.as_ref();
         let uid = of.pod.metadata.uid.as_deref().unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use crate::support::{World, until_gone, until_object};
 use coracle_client::Context;
+use coracle_storage::moving::Carrier;
 use coracle_storage::volumes::{LinuxMounter, MountTable, Mounter, NfsMount, Tmpfs, VolumeError};
 use coracle_storage::{Config, Here, LocalPathConfig, run_controllers, run_local_path, serve_local_path};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
@@ -23,17 +24,23 @@ pub async fn cluster() -> Cluster {
 
 /// With this as the machine that the controllers run on; it is told where there is place.
 pub async fn cluster_with(here: impl FnOnce(&std::path::Path) -> Option<Here>) -> Cluster {
+    let cluster = cluster_without_provisioner(here).await;
+    let context = Context { client: cluster.world.admin(), ..cluster.world.context() };
+    tokio::spawn(run_local_path(context, local_path(&cluster, None)));
+    cluster
+}
+
+/// The provisioner of the node n.
+pub fn local_path(cluster: &Cluster, carrier: Option<std::sync::Arc<dyn Carrier>>) -> LocalPathConfig {
+    let (root, mounter) = (cluster.root.path().join("volumes"), std::sync::Arc::new(LinuxMounter));
+    LocalPathConfig { node_name: "n".into(), root, mounter, carrier }
+}
+
+pub async fn cluster_without_provisioner(here: impl FnOnce(&std::path::Path) -> Option<Here>) -> Cluster {
     let world = World::start().await;
     let root = TempDir::new().unwrap();
     let config = Config { client_for: Some(world.client_for()), here: here(root.path()) };
     tokio::spawn(run_controllers(world.context(), config));
-    let context = Context { client: world.admin(), ..world.context() };
-    let local = LocalPathConfig {
-        node_name: "n".into(),
-        root: root.path().join("volumes"),
-        mounter: std::sync::Arc::new(LinuxMounter),
-    };
-    tokio::spawn(run_local_path(context, local));
     let nodes: Api<Node> = Api::all(world.admin());
     world
         .create(&nodes, json!({ "metadata": { "name": "n", "labels": { "kubernetes.io/hostname": "n" } } }))

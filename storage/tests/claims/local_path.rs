@@ -1,8 +1,13 @@
 //! Volumes of local-path on this node.
 
-use crate::cluster::{Cluster, claim, cluster, far_node, is_bound, is_pending, phase, selected};
+use crate::cluster::{
+    Cluster, claim, cluster, cluster_without_provisioner, far_node, is_bound, is_pending, local_path, phase,
+    selected,
+};
 use crate::support::{until_gone, until_object};
+use coracle_client::Context;
 use coracle_storage::quota::{LinuxProjects, can_hold};
+use coracle_storage::run_local_path;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIStorageCapacity, StorageClass};
 use kube::api::{DeleteParams, Patch};
@@ -161,4 +166,64 @@ async fn a_class_of_quotas_is_served_where_there_are_some() {
     })
     .await;
     assert_eq!(volumes.list(&Default::default()).await.unwrap().items.len(), 0);
+}
+
+/// Taken away with the value.
+struct Small(std::path::PathBuf);
+
+impl Small {
+    /// A file system that has room for the root and `entries` more.
+    fn mount(path: std::path::PathBuf, entries: u32) -> Self {
+        std::fs::create_dir(&path).unwrap();
+        run("mount", &["-t", "tmpfs", "-o", &format!("nr_inodes={}", entries + 1), "small"], &path);
+        Self(path)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn run(tool: &str, words: &[&str], path: &std::path::Path) {
+    assert!(
+        std::process::Command::new(tool).args(words).arg(path).status().unwrap().success(),
+        "{tool} {words:?}"
+    );
+}
+
+/// The scheduler is asked for another node, and may choose the same again once it has room.
+#[tokio::test]
+async fn a_full_disk_is_told_and_forgotten_when_there_is_room() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: a file system of its own needs root");
+        return;
+    }
+    let cluster = cluster_without_provisioner(|_| None).await;
+    let root = cluster.root.path().join("volumes");
+    let _small = Small::mount(root.clone(), 1);
+    std::fs::write(root.join("in-the-way"), "").unwrap();
+    let context = Context { client: cluster.world.admin(), ..cluster.world.context() };
+    tokio::spawn(run_local_path(context, local_path(&cluster, None)));
+    let Cluster { world, claims, .. } = &cluster;
+    world.create(claims, claim("local-path", "1Gi")).await;
+    claims.patch("data", &Default::default(), &selected("n")).await.unwrap();
+    let events = world.in_namespace::<Event>("default");
+    crate::support::until_list("told", &events, "", |all| {
+        all.iter().any(|event| {
+            event.reason.as_deref() == Some("ProvisioningFailed")
+                && event.message.as_deref().is_some_and(|text| text.contains("No space left on device"))
+        })
+    })
+    .await;
+    until_object("given back", claims, "data", |claim| {
+        !claim.annotations().contains_key("volume.kubernetes.io/selected-node")
+    })
+    .await;
+    assert!(is_pending(&claims.get("data").await.unwrap()));
+    assert_eq!(std::fs::read_dir(&root).unwrap().count(), 1, "nothing half made is left");
+    std::fs::remove_file(root.join("in-the-way")).unwrap();
+    claims.patch("data", &Default::default(), &selected("n")).await.unwrap();
+    until_object("bound", claims, "data", is_bound).await;
 }

@@ -249,3 +249,73 @@ async fn a_local_volume_is_a_directory_or_a_device_as_its_mode_says() {
     node.volumes.tear_down("u1").await.unwrap();
     assert!(place.exists(), "the device is the machine's");
 }
+
+#[tokio::test]
+async fn a_volume_of_one_pod_is_mounted_with_the_pods_selinux_label_where_there_is_selinux() {
+    for (selinux, modes, takes, expected) in [
+        (true, json!(["ReadWriteOncePod"]), true, true),
+        (true, json!(["ReadWriteOncePod"]), false, false),
+        (true, json!(["ReadWriteOnce"]), true, false),
+        (true, json!(["ReadWriteOncePod", "ReadWriteOnce"]), true, false),
+        (false, json!(["ReadWriteOncePod"]), true, false),
+    ] {
+        let mut node = Node::start(&[STAGE]).await;
+        let machine = node.dir.path().join("machine");
+        let policy = machine.join("etc/selinux/targeted/contexts");
+        std::fs::create_dir_all(&policy).unwrap();
+        std::fs::write(policy.join("lxc_contexts"), "file = \"system_u:object_r:container_file_t:s0\"\n")
+            .unwrap();
+        if selinux {
+            std::fs::create_dir_all(machine.join("sys/fs/selinux")).unwrap();
+            std::fs::write(machine.join("sys/fs/selinux/enforce"), "0").unwrap();
+        }
+        node.kill_kubelet();
+        node.csi_driver(json!({ "attachRequired": false, "seLinuxMount": takes }));
+        let mut source = of_driver();
+        source["mountOptions"] = json!(["noatime"]);
+        source["accessModes"] = modes.clone();
+        node.claim(source);
+        let mut pod = pod("u1", &of_claim());
+        let spec = pod.spec.as_mut().unwrap();
+        spec.security_context =
+            serde_json::from_value(json!({ "seLinuxOptions": { "level": "s0:c1,c2" } })).unwrap();
+        spec.containers[0].volume_mounts =
+            Some(serde_json::from_value(json!([{ "name": "v", "mountPath": "/v" }])).unwrap());
+        node.mount(&pod).await.unwrap();
+        let label = "context=\"system_u:object_r:container_file_t:s0:c1,c2\"";
+        let flags = if expected { vec!["noatime", label] } else { vec!["noatime"] };
+        for call in ["NodeStageVolume", "NodePublishVolume"] {
+            assert_eq!(node.driver.calls(call)[0].mount_flags, flags, "{call}: {selinux} {modes} {takes}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_volume_of_another_node_and_one_that_is_moved_are_not_mounted() {
+    let node = Node::start(&[]).await;
+    let place = node.dir.path().join("place");
+    let source = json!({ "hostPath": { "path": place, "type": "DirectoryOrCreate" },
+        "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions":
+            [{ "key": "kubernetes.io/hostname", "operator": "In", "values": ["here"] }] }] } } });
+    node.claim(source);
+    let own = |host: &str| {
+        let labels = json!({ "kubernetes.io/hostname": host });
+        let object = serde_json::from_value(json!({ "metadata": { "name": host, "labels": labels } }));
+        Some(std::sync::Arc::new(object.unwrap()))
+    };
+    node.volumes.note_node(own("there"));
+    let error = node.mount(&pod("u1", &of_claim())).await.unwrap_err();
+    assert!(error.ends_with("NodeAffinity check failed: no matching NodeSelectorTerms"), "{error}");
+    assert!(!place.exists(), "nothing is made where the volume is not");
+    node.volumes.note_node(own("here"));
+    let volume = node.table.find::<serde_json::Value>("persistentvolume", "pv").unwrap();
+    let moving = json!({ "coracle.io/move": json!({ "step": "copying" }).to_string() });
+    let mut held = volume.clone();
+    held["metadata"]["annotations"] = moving;
+    node.table.put("persistentvolume", "pv", held);
+    let error = node.mount(&pod("u1", &of_claim())).await.unwrap_err();
+    assert!(error.ends_with("its volume is being moved"), "{error}");
+    node.table.put("persistentvolume", "pv", volume);
+    node.mount(&pod("u1", &of_claim())).await.unwrap();
+    assert!(place.is_dir());
+}

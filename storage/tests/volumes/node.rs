@@ -78,7 +78,7 @@ impl Table {
         self.objects.lock().unwrap().insert((kind, name.to_owned()), value);
     }
 
-    fn find<K: serde::de::DeserializeOwned>(&self, kind: &'static str, name: &str) -> Option<K> {
+    pub fn find<K: serde::de::DeserializeOwned>(&self, kind: &'static str, name: &str) -> Option<K> {
         let found = self.objects.lock().unwrap().get(&(kind, name.to_owned())).cloned();
         found.map(|value| serde_json::from_value(value).unwrap())
     }
@@ -212,7 +212,8 @@ impl Node {
 }
 
 fn volumes(dir: &TempDir, host: &Arc<FakeMounter>, table: &Arc<Table>, drivers: &Drivers) -> Volumes {
-    let config = VolumesConfig { root: dir.path().join("kubelet"), node_name: NODE.to_owned() };
+    let (root, machine) = (dir.path().join("kubelet"), dir.path().join("machine"));
+    let config = VolumesConfig { root, node_name: NODE.to_owned(), machine };
     Volumes::new(config, host.clone(), table.clone(), drivers.clone())
 }
 

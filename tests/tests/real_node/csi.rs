@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-const NAME: &str = "csi.e2e.example";
+pub const NAME: &str = "csi.e2e.example";
 /// The kubelet looks every 30 s whether volumes have grown that are mounted; the rest is for a busy machine.
 const A_LOOK: Duration = Duration::from_secs(90);
 const REGISTRY: &str = "/var/lib/coracle/kubelet/plugins_registry";
@@ -22,7 +22,7 @@ pub fn steps(steps: &mut Steps<'_>) {
     steps.alone("csi-snapshots", snapshots);
 }
 
-fn started(shell: &Shell, runtime: &Runtime) -> Arc<Driver> {
+pub fn started(shell: &Shell, runtime: &Runtime) -> Arc<Driver> {
     let _inside = runtime.enter();
     let dir = shell.home().join("driver");
     let driver = driver::driver(NAME, &dir, &[NodeRpcType::StageUnstageVolume, NodeRpcType::ExpandVolume]);
@@ -56,7 +56,7 @@ fn announced(shell: &Shell) {
     shell.until_that("kubectl get csinode -o yaml", |out| out.contains(&format!("nodeID: {NAME}-node")));
 }
 
-fn gone(shell: &Shell, runtime: &Runtime, driver: &Driver) {
+pub fn gone(shell: &Shell, runtime: &Runtime, driver: &Driver) {
     // A pod without a grace period is gone before its node is done with it.
     let clean = driver.until("taken away", |state| state.staged.is_empty() && state.published.is_empty());
     runtime.block_on(clean);

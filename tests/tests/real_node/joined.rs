@@ -23,6 +23,7 @@ fn second_node(shell: &Shell, node: &Node) {
     runs_pods(shell, node, &second);
     answers_names_alone(shell, node, &second);
     keeps_volumes(shell, &second);
+    moves_volumes(shell, node, &second);
     rolls_back(shell, node);
     rolls_on(shell, node, &second);
     is_lost(shell, &mut second);
@@ -228,6 +229,68 @@ fn keeps_volumes(shell: &Shell, second: &Second) {
         &format!("kubectl get pv --no-headers 2>/dev/null | grep -c over-there; ls {}", root.display()),
         "0",
     );
+}
+
+/// A pod that has the claim `treasury`, wherever that is.
+fn of_treasury(name: &str, script: &str, node: Option<&str>) -> String {
+    let volumes = "volumes: [{name: d, persistentVolumeClaim: {claimName: treasury}}]";
+    let selector = node.map(|node| format!("  nodeSelector: {{kubernetes.io/hostname: {node}}}\n"));
+    let own = format!("{}  {volumes}\n  containers:", selector.unwrap_or_default());
+    pod(name, script, "volumeMounts: [{name: d, mountPath: /d}]").replace("  containers:", &own)
+}
+
+/// A claim goes to the other machine with all that is in it, and its pod after it; back again while the server is killed.
+fn moves_volumes(shell: &Shell, node: &Node, second: &Second) {
+    shell.apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: treasury}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}\n");
+    let script = "mkdir /d/vein; echo gold >/d/vein/treasure; ln /d/vein/treasure /d/same; chmod 2750 /d/vein; chown 70:71 /d/vein; mkfifo /d/pipe; dd if=/dev/urandom of=/d/much bs=1M count=16 2>/dev/null; cd /d; sha256sum much >sum; echo dug; sleep 3600";
+    shell.apply(&of_treasury("miner", script, Some(node.name.as_str())));
+    shell.until("kubectl logs miner --ignore-errors 2>/dev/null", "dug");
+    let command =
+        |rest: &str| format!("coracle volume move treasury -n second-node {rest} --kubeconfig {KUBECONFIG}");
+    let used = shell.run(&command(&format!("--to-node {NAME}")));
+    assert!(
+        used.code == 1 && used.stderr.contains("the claim is used by the pods miner: stop them first"),
+        "{used}"
+    );
+    shell.ok("kubectl delete pod miner --timeout=100s");
+    shell.shows(
+        &command(&format!("--to-node {NAME} --dry-run")),
+        &["would move the volume pvc-", "6 files (16."],
+    );
+    let moved = shell.ok(&command(&format!("--to-node {NAME}")));
+    assert!(moved.contains(&format!("moved second-node/treasury to node {NAME}: 5 files (16.")), "{moved}");
+    assert!(moved.contains("1 sockets, pipes or devices (pipe)"), "{moved}");
+    let (here, there) =
+        ("/var/lib/coracle/local-path".to_owned(), second.data("local-path").display().to_string());
+    let lies_in = |place: &str, other: &str| {
+        shell.says(
+            &format!(
+                "cat {place}/pvc-*_second-node_treasury/vein/treasure; ls {other} | grep -c _treasury || true"
+            ),
+            "gold\n0",
+        );
+    };
+    lies_in(&there, &here);
+    let whole = "cd /d && sha256sum -c sum && stat -c '%a %u:%g' vein && stat -c %h same && sleep 3600";
+    let reads = |name: &str, node: &str| {
+        shell.apply(&of_treasury(name, whole, None));
+        shell.until(&format!("kubectl logs {name} --ignore-errors 2>/dev/null"), "much: OK\n2750 70:71\n2");
+        shell.says(&format!("kubectl get pod {name} -o jsonpath='{{.spec.nodeName}}'"), node);
+        shell.ok(&format!("kubectl delete pod {name} --timeout=100s"));
+    };
+    reads("heir", NAME);
+    let back = command(&format!("--to-node {}", node.name));
+    shell.run(&format!("({back}) >/dev/null 2>&1 & sleep 0.4; kill -9 {}; wait", node.server_pid()));
+    node.start_server_again();
+    shell.within(LOST, &format!("{back} 2>&1 || true"), |said| {
+        said.contains("moved second-node/treasury") || said.contains("lies there already")
+    });
+    shell.until(&format!("ls {there} | grep -c _treasury || true"), "0");
+    lies_in(&here, &there);
+    reads("grandson", &node.name);
+    shell.says("kubectl get events --field-selector reason=ClaimLost -o name", "");
+    shell.ok("kubectl delete pvc treasury --timeout=100s");
+    shell.until(&format!("ls {here} | grep -c _treasury || true"), "0");
 }
 
 /// One on each node.

@@ -2,7 +2,7 @@
 
 use crate::cache::PodInfo;
 use crate::framework::{Cluster, Status};
-use coracle_api::storage::{BIND_COMPLETED, OLD_CLASS, ephemeral_claim, named_class};
+use coracle_api::storage::{BIND_COMPLETED, OLD_CLASS, ephemeral_claim, is_moving, named_class};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use std::sync::Arc;
@@ -86,11 +86,17 @@ pub fn look_up(cluster: &dyn Cluster, pod: &PodInfo) -> Result<Claims, Status> {
     for claim in named(cluster, pod)? {
         if is_bound(&claim) {
             let volume = cluster.volume(volume_name(&claim).unwrap_or_default());
-            found.bound.push(volume.ok_or_else(|| {
+            let volume = volume.ok_or_else(|| {
                 Status::unresolvable(
                     "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
                 )
-            })?);
+            })?;
+            if is_moving(volume.metadata.annotations.as_ref()) {
+                let name = claim.metadata.name.as_deref().unwrap_or_default();
+                let text = format!("the volume of persistentvolumeclaim \"{name}\" is being moved");
+                return Err(Status::unresolvable(text));
+            }
+            found.bound.push(volume);
             continue;
         }
         let class = cluster.storage_class(class_name(&claim));

@@ -130,6 +130,11 @@ fn a_bound_volume_decides_the_node() {
     fake.volumes = vec![volume("v", "1Gi", Some("a"))];
     assert_eq!(verdict(&fake, &using("data"), &host("a")), "");
     assert_eq!(verdict(&fake, &using("data"), &host("b")), CONFLICT);
+    // One that is moved is nobody's meanwhile.
+    let moving = json!({ "step": "copying" }).to_string();
+    fake.volumes[0]["metadata"]["annotations"] = json!({ coracle_api::storage::MOVE: moving });
+    let words = "the volume of persistentvolumeclaim \"data\" is being moved";
+    assert_eq!(verdict(&fake, &using("data"), &host("a")), words);
 }
 
 #[test]

@@ -1,0 +1,109 @@
+//! Who has a volume's directory mounted: containers that nobody knows of any more, for one.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// A line of `/proc/<pid>/mountinfo`.
+struct Mount {
+    device: String,
+    /// What of the file system is mounted.
+    root: PathBuf,
+    point: PathBuf,
+}
+
+/// Processes in whose view the directory, or something in it, is mounted anywhere but where it lies.
+pub fn users(path: &Path) -> io::Result<Vec<u32>> {
+    let path = fs::canonicalize(path)?;
+    let own = mounts(&fs::read_to_string("/proc/self/mountinfo")?);
+    let Some((device, root)) = place(&own, &path) else { return Ok(Vec::new()) };
+    let mut users = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        // Whoever ends meanwhile has nothing mounted.
+        let Ok(text) = fs::read_to_string(format!("/proc/{pid}/mountinfo")) else { continue };
+        if mounts(&text).iter().any(|mount| shows(mount, &device, &root, &path)) {
+            users.push(pid);
+        }
+    }
+    Ok(users)
+}
+
+/// The file system that the path lies on, and where in it.
+fn place(mounts: &[Mount], path: &Path) -> Option<(String, PathBuf)> {
+    // Of mounts at the same point the last one is seen.
+    let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
+    let mount = above.max_by_key(|mount| mount.point.components().count())?;
+    let below = path.strip_prefix(&mount.point).ok()?;
+    Some((
+        mount.device.clone(),
+        if below == Path::new("") { mount.root.clone() } else { mount.root.join(below) },
+    ))
+}
+
+/// A volume with a file system of its own is mounted where it lies, in every view that shows all of the machine.
+fn shows(mount: &Mount, device: &str, root: &Path, path: &Path) -> bool {
+    let relative = path.strip_prefix("/").unwrap_or(path);
+    mount.device == device && mount.root.starts_with(root) && !mount.point.ends_with(relative)
+}
+
+fn mounts(text: &str) -> Vec<Mount> {
+    text.lines()
+        .filter_map(|line| {
+            let mut fields = line.split(' ').skip(2);
+            let device = fields.next()?.to_owned();
+            Some(Mount { device, root: unescaped(fields.next()?), point: unescaped(fields.next()?) })
+        })
+        .collect()
+}
+
+/// Blanks and their like are written as `\040`.
+fn unescaped(text: &str) -> PathBuf {
+    let mut out = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let digits =
+            after.get(..3).filter(|_| *first == b'\\').and_then(|three| std::str::from_utf8(three).ok());
+        let octal = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        out.push(octal.unwrap_or(*first));
+        rest = if octal.is_some() { &after[3..] } else { after };
+    }
+    PathBuf::from(OsString::from_vec(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_of_the_volume_elsewhere_is_a_use_of_it() {
+        let host = mounts(
+            "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n40 22 8:2 / /var/lib\\040c rw - ext4 /dev/sdb rw\n50 40 7:0 / /var/lib\\040c/l/img rw - ext4 /dev/loop0 rw\n",
+        );
+        let of = |path: &str| place(&host, Path::new(path)).unwrap();
+        assert_eq!(of("/var/lib c/l/pvc"), ("8:2".to_owned(), "/l/pvc".into()));
+        assert_eq!(of("/var/lib c/l/img"), ("7:0".to_owned(), "/".into()));
+        let used = |line: &str, path: &str| {
+            let (device, root) = of(path);
+            shows(&mounts(line)[0], &device, &root, Path::new(path))
+        };
+        let pvc = "/var/lib c/l/pvc";
+        assert!(used("9 8 8:2 /l/pvc /data rw - ext4 x rw", pvc));
+        assert!(used("9 8 8:2 /l/pvc/sub /data rw - ext4 x rw", pvc), "a subPath");
+        assert!(!used("9 8 8:2 /l/pvc2 /data rw - ext4 x rw", pvc));
+        assert!(!used("9 8 8:1 /l/pvc /data rw - ext4 x rw", pvc), "another disk");
+        assert!(!used("9 8 8:2 / /host/var/lib\\040c rw - ext4 x rw", pvc), "all of the machine");
+        assert!(used("9 8 7:0 / /data rw - ext4 x rw", "/var/lib c/l/img"));
+        assert!(!used("9 8 7:0 / /host/var/lib\\040c/l/img rw - ext4 x rw", "/var/lib c/l/img"));
+    }
+
+    #[test]
+    fn what_nobody_has_mounted_has_no_users() {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(users(place.path()).unwrap(), Vec::<u32>::new());
+    }
+}
