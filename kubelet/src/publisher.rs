@@ -2,12 +2,13 @@
 
 use crate::metrics::{Metric, Metrics};
 use crate::pod_facts::labels::is_static;
-use crate::pod_facts::termination::{BY_KUBELET, DISRUPTION, RESTARTING};
+use crate::pod_facts::termination::{BY_KUBELET, DISRUPTION, RESTARTING, is_terminal};
 use crate::static_pods;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -32,11 +33,20 @@ pub const OWNED: [&str; 8] = [
 
 struct Wanted {
     version: u64,
+    /// An object whose status is not what is wanted.
+    seen: Option<Seen>,
     /// What the API server has is not known any more.
     forget: bool,
     status: Option<Arc<PodStatus>>,
     /// Since when what is wanted is not written.
     since: Option<Instant>,
+}
+
+/// A status that the API server had, with the object's resourceVersion.
+#[derive(Clone)]
+struct Seen {
+    status: PodStatus,
+    version: Option<String>,
 }
 
 /// The newest status wins; older ones that were not written yet are skipped.
@@ -50,7 +60,7 @@ impl Publisher {
     /// `pod` is the object as last seen; its UID guards every write.
     pub fn spawn(client: kube::Client, pod: &Pod, metrics: Metrics) -> Self {
         let (wanted, wishes) =
-            watch::channel(Wanted { version: 0, forget: false, status: None, since: None });
+            watch::channel(Wanted { version: 0, seen: None, forget: false, status: None, since: None });
         let (done, written) = watch::channel(0);
         let namespace = pod.namespace().unwrap_or_default();
         let writer = Writer {
@@ -96,6 +106,19 @@ impl Publisher {
         });
     }
 
+    /// Writes the status again where somebody else has changed one of our conditions: the node's controller does, of a node
+    /// that was silent. What has ended for the API server stays so.
+    pub fn seen(&self, pod: &Pod) {
+        let Some(status) = pod.status.as_ref().filter(|status| !is_terminal(status)) else { return };
+        self.wanted.send_if_modified(|wanted| {
+            let differs = wanted.status.as_deref().is_some_and(|wanted| verdicts(wanted) != verdicts(status));
+            if differs {
+                wanted.seen = Some(Seen { status: status.clone(), version: pod.resource_version() });
+            }
+            differs
+        });
+    }
+
     /// Returns when what was published last is written, or the object is gone.
     pub async fn flush(&self) {
         let version = self.wanted.borrow().version;
@@ -128,10 +151,11 @@ impl Writer {
         while wishes.changed().await.is_ok() {
             let (mut pause, mut conflict_pause) = (RETRY_INTERVAL, CONFLICT);
             loop {
-                let (version, forget, status) = {
+                let (version, seen, forget, status) = {
                     let wanted = wishes.borrow_and_update();
-                    (wanted.version, wanted.forget, wanted.status.clone())
+                    (wanted.version, wanted.seen.clone(), wanted.forget, wanted.status.clone())
                 };
+                self.adopt(seen);
                 if forget && self.mirrors.is_some() {
                     self.reported = PodStatus::default();
                     self.version = None;
@@ -167,6 +191,16 @@ impl Writer {
                     }
                 }
             }
+        }
+    }
+
+    /// What was seen is what the API server has, unless that is of before our own last write.
+    fn adopt(&mut self, seen: Option<Seen>) {
+        let number = |version: &Option<String>| version.as_deref().and_then(|v| v.parse::<u64>().ok());
+        if let Some(seen) = seen
+            && number(&seen.version) > number(&self.version)
+        {
+            (self.reported, self.version) = (seen.status, seen.version);
         }
     }
 
@@ -234,6 +268,13 @@ fn keep_foreign(status: &mut PodStatus, reported: &PodStatus) {
     // These are told by controllers and the scheduler only.
     status.resource_claim_statuses.clone_from(&reported.resource_claim_statuses);
     status.extended_resource_claim_status.clone_from(&reported.extended_resource_claim_status);
+}
+
+/// Our own conditions, and what they say.
+fn verdicts(status: &PodStatus) -> BTreeMap<&str, &str> {
+    let conditions = status.conditions.iter().flatten();
+    let ours = conditions.filter(|c| OWNED.contains(&c.type_.as_str()));
+    ours.map(|c| (c.type_.as_str(), c.status.as_str())).collect()
 }
 
 fn encode(status: &PodStatus) -> Value {

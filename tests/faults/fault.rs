@@ -71,10 +71,8 @@ impl Kind {
         ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
 
-    /// Not the last one: a kubelet that was cut off does not say again that a pod is ready which others have taken for not
-    /// ready meanwhile, so that it stays so.
     pub fn any(random: &mut StdRng) -> Self {
-        ALL[random.random_range(0..ALL.len() - 1)].1
+        ALL[random.random_range(0..ALL.len())].1
     }
 
     /// Whether pods of a node may be replaced by it.

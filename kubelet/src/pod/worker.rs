@@ -233,6 +233,7 @@ impl Worker {
                 self.volumes_refresh = None;
             }
             self.forgive_new_images(&pod);
+            self.publisher.seen(&pod);
             self.pod = self.memory.resizes.applied(&pod);
             self.wanted = pod;
         }

@@ -14,6 +14,22 @@ fn status<'a>(pod: &'a Value, list: &str, name: &str) -> &'a Value {
     all.and_then(|all| all.iter().find(|status| status["name"] == name)).unwrap_or(&Value::Null)
 }
 
+/// As the node's controller does with the pods of a node that was silent.
+#[tokio::test]
+async fn a_pod_that_others_call_unready_is_called_ready_again() {
+    let world = World::start().await;
+    world.create("p", json!({ "containers": [{ "name": "c", "image": "i:1" }] })).await;
+    world.pod_until("p", is_ready).await;
+    let unready = json!({ "type": "Ready", "status": "False" });
+    let gate = json!({ "type": "example.com/gate", "status": "True" });
+    let patch = Patch::Strategic(json!({ "status": { "conditions": [unready, gate] } }));
+    let patched = world.pods().patch_status("p", &PatchParams::default(), &patch).await.unwrap();
+    assert!(!is_ready(&json!(patched)));
+    let pod = world.pod_until("p", is_ready).await;
+    assert_eq!(condition(&pod, "example.com/gate"), "True", "what is not the kubelet's stays");
+    assert_eq!(status(&pod, "containerStatuses", "c")["restartCount"], 0);
+}
+
 #[tokio::test]
 async fn an_exit_restarts_all_containers_and_what_was_is_still_told() {
     let world = World::start().await;
