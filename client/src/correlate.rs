@@ -216,7 +216,7 @@ mod tests {
             tell(&mut correlator, kin("a", &format!("r{i}")), "m", start);
         }
         tell(&mut correlator, kin("b", "r"), "m", start);
-        correlator.forget(start + WINDOW / 2);
+        correlator.forget(start + WINDOW / 4);
         assert_eq!((correlator.stored.len(), correlator.groups.len(), correlator.budgets.len()), (11, 11, 2));
         correlator.forget(start + WINDOW);
         assert_eq!((correlator.stored.len(), correlator.groups.len()), (0, 0));
