@@ -1,14 +1,14 @@
 //! Volumes of local-path that are moved, whatever is killed in between.
 
 use crate::cluster::{
-    Cluster, claim, cluster_without_provisioner, far_node, is_bound, local_path, nothing_is_open, phase,
-    selected,
+    Cluster, claim, cluster, cluster_without_provisioner, far_node, is_bound, local_path, nothing_is_open,
+    phase, selected, volume,
 };
 use crate::support::{until, until_gone, until_object};
 use async_trait::async_trait;
 use coracle_client::{Context, Informers};
 use coracle_storage::incoming::in_pieces;
-use coracle_storage::moving::{ByteStream, Carrier, Move, Spot, Step};
+use coracle_storage::moving::{ByteStream, Carrier, Move, Spot, Step, look};
 use coracle_storage::run_local_path;
 use coracle_storage::transfer::{Contents, NodeVolumes, TransferError, Wanted, Written};
 use coracle_storage::volumes::LinuxMounter;
@@ -265,6 +265,18 @@ async fn what_cannot_be_moved_stays_and_says_why() {
     assert_eq!(scene.ended("4").await.1.step, Step::Moved);
     assert_eq!(scene.kubelets.cut.load(Ordering::SeqCst), 0);
     scene.is_whole_at(&scene.far).await;
+}
+
+/// Whoever asks hears it before anything is written.
+#[tokio::test]
+async fn a_volume_that_is_not_local_paths_is_not_moved() {
+    let Cluster { world, volumes, .. } = cluster().await;
+    let claimed = json!({ "namespace": "default", "name": "data" });
+    world.create(&volumes, volume("plain", json!({ "storageClassName": "", "claimRef": claimed }))).await;
+    let plain = volumes.get("plain").await.unwrap();
+    let to = Spot { node: "far".to_owned(), place: String::new() };
+    let why = look(&world.admin(), plain, &to).await.unwrap_err();
+    assert_eq!(why, "the volume plain is not of local-path: only such volumes are moved");
 }
 
 #[tokio::test]

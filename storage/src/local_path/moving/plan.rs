@@ -41,9 +41,12 @@ impl Snapshot {
         let all = ListParams::default();
         let claims = claims.list(&all).await?.items;
         let claim = claims.iter().find(|claim| facts::is_bound_to(&volume, claim)).cloned();
-        let class = facts::class_of_volume(&volume).to_owned();
+        let class = match facts::class_of_volume(&volume) {
+            "" => None,
+            class => Api::<StorageClass>::all(client.clone()).get_opt(class).await?,
+        };
         Ok(Self {
-            class: Api::<StorageClass>::all(client.clone()).get_opt(&class).await?,
+            class,
             nodes: Api::<Node>::all(client.clone()).list(&all).await?.items,
             pods: pods.list(&all).await?.items,
             volume,
