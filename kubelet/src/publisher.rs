@@ -112,9 +112,7 @@ impl Publisher {
         let Some(status) = pod.status.as_ref().filter(|status| !is_terminal(status)) else { return };
         self.wanted.send_if_modified(|wanted| {
             let differs = wanted.status.as_deref().is_some_and(|wanted| verdicts(wanted) != verdicts(status));
-            if differs {
-                wanted.seen = Some(Seen { status: status.clone(), version: pod.resource_version() });
-            }
+            wanted.seen = differs.then(|| Seen { status: status.clone(), version: pod.resource_version() });
             differs
         });
     }

@@ -195,8 +195,6 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
     // Who was registered with the last kubelet registers again.
     let drivers = config.drivers.clone();
     drivers.clear();
-    let of_volumes =
-        VolumesConfig { root: config.root(), node_name: config.node_name.clone(), machine: "/".into() };
     let (own, node_object) = watch::channel(None);
     let (live, now) = watch::channel(Arc::new(config.clone()));
     let kubelet = Kubelet {
@@ -208,7 +206,7 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         apparmor: crate::facts::apparmor(),
         client: context.client.clone(),
         users: users(&pods_dir, config.node.max_pods),
-        volumes: Volumes::new(of_volumes, parts.mounter, objects.clone(), drivers.clone())
+        volumes: Volumes::new(of_volumes(&config), parts.mounter, objects.clone(), drivers.clone())
             .told_to(volumes_timed(config.metrics.clone())),
         drivers,
         objects,
@@ -266,6 +264,10 @@ fn volumes_timed(metrics: Metrics) -> Listener {
         let labels = ["false", timed.operation, status, &timed.plugin];
         metrics.took(Metric::VolumeOperations, &labels, timed.time);
     })
+}
+
+fn of_volumes(config: &Config) -> VolumesConfig {
+    VolumesConfig { root: config.root(), node_name: config.node_name.clone(), machine: "/".into() }
 }
 
 fn dra_parts(

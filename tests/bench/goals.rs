@@ -42,7 +42,7 @@ pub const GOALS: &[Goal] = &[
     at_most("idle CPU", 0.5),
     at_most("log lines in an idle hour", 0.0),
     at_most("idle disk writes", 1024.0),
-    at_most("binary size", 30.0).not_yet("47.6 MiB: a quarter is asynchronous code, an eighth decodes types, each in five ways"),
+    at_most("binary size", 30.0).not_yet("48.7 MiB: a quarter is asynchronous code, an eighth decodes types, each in five ways"),
     // Five times upstream's 360 and 1,280 a second.
     at_least("durable writes, 1 writer", 1800.0)
         .not_yet("one synchronous write at a time; a virtual disk's reply waits for the clock's tick"),

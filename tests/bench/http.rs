@@ -160,9 +160,18 @@ impl Connection {
     }
 }
 
+/// An answer that is no success.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {status}: {text}")]
+pub struct Refused {
+    what: String,
+    pub status: StatusCode,
+    text: String,
+}
+
 fn refusal(what: &str, status: StatusCode, body: &[u8]) -> Error {
-    let text: String = String::from_utf8_lossy(body).chars().take(300).collect();
-    format!("{what}: {status}: {text}").into()
+    let text = String::from_utf8_lossy(body).chars().take(300).collect();
+    Refused { what: what.to_owned(), status, text }.into()
 }
 
 /// A watch's events.

@@ -253,9 +253,12 @@ impl Stage<'_> {
             self.on_disk(server, "after that")?,
         ];
         let Some(etcd) = self.etcd else { return Ok(rows) };
+        let memory = Process(etcd.pid()).rss_mib()?;
+        rows.push(figure(format!("{}: etcd's memory", self.name), memory, "MiB", 1));
         let mut connection = server.target.connect().await?;
         let list = connection.json(Call::get(format!("{PATH}?limit=1"))).await?;
-        let now = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+        let now =
+            list["metadata"]["resourceVersion"].as_str().ok_or("a list without resourceVersion")?.to_owned();
         let (url, begun) = (etcd.url.clone(), Instant::now());
         let compaction = tokio::task::spawn_blocking(move || {
             Command::new("etcdctl")
@@ -273,14 +276,16 @@ impl Stage<'_> {
         match compaction.await? {
             Ok(output) if output.status.success() => {}
             Ok(output) => return Err(String::from_utf8_lossy(&output.stderr).into()),
-            // Of Debian's package etcd-client.
-            Err(_) => return Ok(rows),
+            Err(why) => {
+                let why = format!("etcdctl (Debian: etcd-client): {why}");
+                rows.push(skipped(format!("{}: etcd's compaction", self.name), why));
+                return Ok(rows);
+            }
         }
         writes.sort_unstable();
         rows.extend([
             self.row("etcd's compaction", took, "ms", 1),
             self.row("the longest write meanwhile", percentile(&writes, 100), "ms", writes.len()),
-            figure(format!("{}: etcd's memory", self.name), Process(etcd.pid()).rss_mib()?, "MiB", 1),
         ]);
         Ok(rows)
     }

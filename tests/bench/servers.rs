@@ -4,12 +4,13 @@
 //! every ten seconds. A server that has too much to do says so (429), and an agent comes back after a second, as kubelets do.
 
 use crate::etcd::Etcd;
-use crate::http::{Call, Connection, Target, Watch};
+use crate::http::{Call, Connection, Refused, Target, Watch};
 use crate::load::{Limit, closed_loop, count, percentile};
 use crate::server::{ROOTLESS, Server};
 use crate::table::{Row, figure, skipped};
 use crate::writes::config_map;
 use crate::{Error, Settings};
+use http::StatusCode;
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
@@ -253,6 +254,10 @@ async fn agent(
     tokio::try_join!(beats, event).map(drop)
 }
 
+fn is_for_later(error: &Error) -> bool {
+    error.downcast_ref::<Refused>().is_some_and(|refused| refused.status == StatusCode::TOO_MANY_REQUESTS)
+}
+
 /// Comes back when it is told to.
 struct Patient<'a> {
     connection: Connection,
@@ -263,7 +268,7 @@ impl Patient<'_> {
     async fn call(&mut self, call: impl Fn() -> Call) -> Result<(), Error> {
         loop {
             match self.connection.call(call()).await {
-                Err(error) if error.to_string().contains("429 Too Many Requests") => {
+                Err(error) if is_for_later(&error) => {
                     self.refused.fetch_add(1, Relaxed);
                     tokio::time::sleep(COME_BACK).await;
                 }

@@ -187,7 +187,7 @@ async fn run(settings: &Settings) -> Result<ExitCode, Error> {
         let played = scene.play(kind, lasts, &mut random).await;
         played.map_err(|why| format!("seed {}: {why}\n{}", settings.seed, scene.world.logs()))?;
     }
-    let Scene { world, clients, nodes, missed, .. } = scene;
+    let Scene { world, clients, mut nodes, missed, .. } = scene;
     let history = clients.stop(HEALED_WITHIN).await.map_err(|why| format!("{why}\n{}", world.logs()))?;
     println!("{history}");
     report("nothing was written", &missed.writes);

@@ -73,7 +73,7 @@ struct Shared {
 
 pub struct Nodes {
     shared: Arc<Shared>,
-    _looks: JoinSet<()>,
+    looks: JoinSet<()>,
 }
 
 impl Nodes {
@@ -89,7 +89,7 @@ impl Nodes {
         let mut looks = JoinSet::new();
         looks.spawn(shared.clone().follow_leases());
         looks.spawn(shared.clone().look_for_doubles());
-        let nodes = Self { shared, _looks: looks };
+        let nodes = Self { shared, looks };
         let running = nodes.settled().await?;
         Ok((nodes, running))
     }
@@ -155,8 +155,11 @@ impl Nodes {
     }
 
     /// What must not have happened.
-    pub fn wrong(&self) -> Vec<String> {
-        self.shared.seen.lock().wrong.clone()
+    pub fn wrong(&mut self) -> Vec<String> {
+        let mut wrong = self.shared.seen.lock().wrong.clone();
+        // Neither ends by itself.
+        wrong.extend(self.looks.try_join_next().map(|ended| format!("nobody looked any more: {ended:?}")));
+        wrong
     }
 }
 
@@ -199,7 +202,7 @@ impl Shared {
         let mut all = Vec::new();
         for (index, runtime) in self.runtimes.list.iter().enumerate() {
             let node = name(Part::Agent, index + 1);
-            let found = runtime.list_containers(None).await.unwrap_or_default();
+            let found = runtime.list_containers(None).await.expect("a runtime of this process");
             all.extend(found.into_iter().filter(|container| container.state == 1).map(|container| {
                 let label = |key: &str| container.labels.get(key).cloned().unwrap_or_default();
                 (node.clone(), container.id, label("io.kubernetes.pod.name"), label("io.kubernetes.pod.uid"))

@@ -224,6 +224,10 @@ impl Store for Encrypting {
         self.inner.sync().await
     }
 
+    async fn reach(&self) -> Result<(), StoreError> {
+        self.inner.reach().await
+    }
+
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
         match self.inner.get(key).await? {
             Some(stored) => self.open(&stored).await.map(Some),

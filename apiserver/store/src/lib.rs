@@ -196,6 +196,11 @@ pub trait Store: Send + Sync + 'static {
         Ok(self.revision())
     }
 
+    /// Whether the store answers: it did, after the call. Nothing is written for it, and nobody waits for what others do.
+    async fn reach(&self) -> Result<(), StoreError> {
+        self.sync().await.map(drop)
+    }
+
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError>;
 
     async fn range(&self, range: Range) -> Result<Listing, StoreError>;

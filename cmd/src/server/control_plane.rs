@@ -124,7 +124,7 @@ impl ControlPlane {
         kubeconfig::write_admin(&pki, &url, &config.kubeconfig)
             .map_err(|e| StartError::new("write the administrator's kubeconfig", e))?;
         let own_stop = api.stop().clone();
-        let tellers = tellers(&api, config, sled.as_ref().map(|sled| sled.incidents()));
+        let tellers = tellers(&api, config, &store, sled.as_ref().map(|sled| sled.incidents()));
         let followed = config.access.configure(&authenticator, own_stop.clone());
         let followed = followed.map_err(|e| StartError::new("authentication", std::io::Error::other(e)))?;
         let tls = pki.server_tls().map_err(|e| StartError::new("certificates", e))?;
@@ -146,10 +146,6 @@ impl ControlPlane {
         tasks.extend(tellers);
         tasks.extend(followed);
         tasks.push(reload::maintain(encrypting, source, (api.health().clone(), metrics), own_stop.clone()));
-        if config.backend.is_shared() {
-            let reached = reached::watch(store.clone(), api.health().clone());
-            tasks.push(tokio::spawn(discard(own_stop.clone().run_until_cancelled_owned(reached))));
-        }
         tasks.push(renew(pki.clone(), url.clone(), config, stop.clone()));
         let clients = Clients::new(api.clone());
         if config.runs(Component::Kubelet) {
@@ -243,11 +239,20 @@ fn upkeep(api: &ApiServer) -> Vec<JoinHandle<()>> {
 }
 
 /// Who tell of what happens to configuration files and to the store, by events on this machine's Node.
-fn tellers(api: &ApiServer, config: &Config, incidents: Option<Incidents>) -> Vec<JoinHandle<()>> {
+fn tellers(
+    api: &ApiServer,
+    config: &Config,
+    store: &Arc<dyn Store>,
+    incidents: Option<Incidents>,
+) -> Vec<JoinHandle<()>> {
     let client = Clients::new(api.clone()).privileged("system:coracle:configuration");
     let (stop, node) = (api.stop().clone(), config.node_name.clone());
     let reloads = reloaded::tell(config_file::reloaded(), client.clone(), node.clone());
     let mut tasks = vec![tokio::spawn(discard(stop.clone().run_until_cancelled_owned(reloads)))];
+    if config.backend.is_shared() {
+        let reached = reached::watch(store.clone(), api.health().clone());
+        tasks.push(tokio::spawn(discard(stop.clone().run_until_cancelled_owned(reached))));
+    }
     if let Some(incidents) = incidents {
         let stored = stored::tell(incidents, client, node);
         tasks.push(tokio::spawn(discard(stop.run_until_cancelled_owned(stored))));

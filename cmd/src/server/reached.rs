@@ -16,19 +16,18 @@ const PATIENCE: Duration = Duration::from_millis(2_500);
 
 /// Looks for ever.
 pub async fn watch(store: Arc<dyn Store>, health: Health) {
-    let mut was_well = true;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let state = match tokio::time::timeout(PATIENCE, store.sync()).await {
-            Ok(answer) => answer.map(drop).map_err(|e| chain(&e)),
+        let state = match tokio::time::timeout(PATIENCE, store.reach()).await {
+            Ok(answer) => answer.map_err(|e| chain(&e)),
             Err(_) => Err(format!("no answer within {} ms", PATIENCE.as_millis())),
         };
-        if let Err(why) = &state
-            && was_well
-        {
-            tracing::warn!(why, "the store is not reached, this server is not ready");
+        let was_well = health.state(CHECK).is_none_or(|state| state.is_ok());
+        match &state {
+            Err(why) if was_well => tracing::warn!(why, "the store is not reached, this server is not ready"),
+            Ok(()) if !was_well => tracing::info!("the store is reached again"),
+            _ => {}
         }
-        was_well = state.is_ok();
         health.report(CHECK, Matters::Ready, state);
     }
 }

@@ -112,6 +112,8 @@ impl Reconciler for Health {
             self.mark_pods(&key.name).await?;
         }
         Ok(match plan::down(&node) {
+            // Its pods have been told to go.
+            Some(_) if plan::is_told(&node) => Action::RequeueAfter(LOOK_INTERVALS.1),
             Some(_) => Action::RequeueAfter(self.look_interval()),
             None => Action::RequeueAfter(left),
         })
@@ -121,7 +123,8 @@ impl Reconciler for Health {
 impl Health {
     fn look_interval(&self) -> Duration {
         let (least, most) = LOOK_INTERVALS;
-        pause(self.lifecycle.eviction_rate).unwrap_or(most).clamp(least, most)
+        let rate = self.lifecycle.eviction_rate.max(self.lifecycle.secondary_eviction_rate);
+        pause(rate).unwrap_or(most).clamp(least, most)
     }
 
     fn silence(&self, node: &Node) -> Duration {

@@ -1,7 +1,8 @@
-//! `/localPath/`: volumes of the built-in provisioner that are moved off this node, or to it. Whoever asks has the right to
-//! all of `nodes/<node>/proxy`, as for exec.
+//! `/localPath/`: volumes of the built-in provisioner that are moved off this node, or to it. Whoever asks may `create`
+//! `nodes/<node>/proxy`, as for exec, and to write pieces `update` it; who may only `get` it, as monitors do, learns how much a
+//! volume holds.
 //!
-//! `GET contents?directory=` looks, `GET volume?directory=` reads a volume. `POST volume?volume=` begins one, of which
+//! `GET contents?directory=` looks, `POST contents?directory=` reads a volume. `POST volume?volume=` begins one, of which
 //! `PUT volume?piece=<number>/<attempt>` are the pieces; `POST volume?end=<attempt>` says what was made of them.
 
 use super::error::HttpError;
@@ -22,7 +23,7 @@ pub(super) async fn answer(
     let query = parts.uri.query().unwrap_or_default();
     match (&parts.method, path) {
         (&Method::GET, ["contents"]) => said(volumes.look(&needed(query, "directory")?).await),
-        (&Method::GET, ["volume"]) => Ok(stream(volumes, &needed(query, "directory")?)),
+        (&Method::POST, ["contents"]) => Ok(stream(volumes, &needed(query, "directory")?)),
         (&Method::POST, ["volume"]) => match parameter(query, "end") {
             Some(attempt) => said(volumes.end(&attempt).await),
             None => {

@@ -1,6 +1,6 @@
 //! Copying all that lies below a directory, however containers rearrange it meanwhile.
 
-use super::{Dir, Node, is_gone};
+use super::{Dir, MAX_DEPTH, Node, is_gone};
 use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, fchown};
 use std::ffi::OsStr;
@@ -8,9 +8,6 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-
-/// Directories in one another that are copied; each keeps two descriptors open, of the 1024 that a process has at least.
-const MAX_DEPTH: usize = 200;
 
 /// Copies files, directories and links with their owners, permissions and times into an empty directory. Where the file
 /// system can share blocks between files, they are shared (copy_file_range). Pipes, sockets, devices, extended attributes and

@@ -24,6 +24,10 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
+/// Directories in one another that are copied or sent; each keeps up to two descriptors open, of the 1024 that a process has at
+/// least.
+const MAX_DEPTH: usize = 200;
+
 /// A directory that is held open; what lies below it is named relative to it.
 #[derive(Debug)]
 pub struct Dir(OwnedFd);

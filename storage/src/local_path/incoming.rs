@@ -5,7 +5,7 @@ use super::job::{self, Job, Size, at};
 use super::place::Place;
 use super::transfer::{NodeVolumes, TransferError, WAITING, Wanted, Written, blocking};
 use crate::beneath::Dir;
-use crate::beneath::stream::{ReceiveError, Sent, receive, send};
+use crate::beneath::stream::{ReceiveError, Sent, begins, receive, send};
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
@@ -94,9 +94,11 @@ impl NodeVolumes {
         session.work.await.unwrap_or_else(|panic| Err(TransferError::Again(panic.to_string())))
     }
 
-    fn made(&self, wanted: &Wanted, stream: Received) -> Result<Written, TransferError> {
+    fn made(&self, wanted: &Wanted, mut stream: Received) -> Result<Written, TransferError> {
         let place = Place::of(&self.root, &wanted.directory)?;
         let _turn = self.incoming.turn(&place.path)?;
+        // What is there already goes for something that comes, and not for an error.
+        stream.begins()?;
         if place.path.symlink_metadata().is_ok() {
             self.unused(&wanted.directory)?;
             let remove = Job::Remove { directory: wanted.directory.clone() };
@@ -121,14 +123,14 @@ impl NodeVolumes {
                 || io::Error::other("the copy is not what was sent: this file system keeps less of files");
             if same { Ok(()) } else { Err(at(&place.path)(differs())) }
         });
-        match (made, cut) {
-            (_, Some(ReceiveError::Unread(said))) => return Err(TransferError::Refused(said)),
-            (_, Some(error)) => return Err(TransferError::Again(error.to_string())),
-            (made, None) => made?,
+        match cut {
+            Some(error) => return Err(error.into()),
+            None => made?,
         }
         let base = Dir::open(&place.base).map_err(at(&place.base))?;
         nix::unistd::syncfs(&base).map_err(io::Error::from).map_err(at(&place.base))?;
-        let Sent { files, bytes, left_out, named, .. } = received.unwrap_or_default();
+        let else_there = || TransferError::Again("somebody else has made this volume meanwhile".to_owned());
+        let Sent { files, bytes, left_out, named, .. } = received.ok_or_else(else_there)?;
         Ok(Written { files, bytes, left_out, named })
     }
 }
@@ -184,14 +186,37 @@ struct Received {
     piece: Bytes,
 }
 
-impl Read for Received {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+impl Received {
+    /// Waits for bytes; none are the end.
+    fn wait(&mut self) -> io::Result<&Bytes> {
         while self.piece.is_empty() {
             match self.receiver.blocking_recv() {
                 Some(piece) => self.piece = piece?,
-                None => return Ok(0),
+                None => break,
             }
         }
+        Ok(&self.piece)
+    }
+
+    /// Waits until it is known that a tree comes, or why there is none.
+    fn begins(&mut self) -> Result<(), TransferError> {
+        let first = self.wait().map_err(|error| TransferError::Again(error.to_string()))?.clone();
+        Ok(begins(&first)?)
+    }
+}
+
+impl From<ReceiveError> for TransferError {
+    fn from(error: ReceiveError) -> Self {
+        match error {
+            ReceiveError::Unread(said) => Self::Refused(said),
+            error => Self::Again(error.to_string()),
+        }
+    }
+}
+
+impl Read for Received {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.wait()?;
         let length = into.len().min(self.piece.len());
         into[..length].copy_from_slice(&self.piece.split_to(length));
         Ok(length)

@@ -66,8 +66,13 @@ async fn what_does_not_come_whole_is_no_volume() {
     assert!(!two.root.join("v").exists());
     let nothing = one.look("w").await.unwrap_err();
     assert!(matches!(nothing, TransferError::Refused(_)), "{nothing}");
+    // What is there already does not go for an error.
+    fs::create_dir(two.root.join("w")).unwrap();
     let unread = write(&two, "w", Box::pin(one.read("w"))).await.unwrap_err();
     assert!(matches!(unread, TransferError::Refused(_)), "{unread}");
+    let none = write(&two, "w", futures::stream::empty()).await.unwrap_err();
+    assert!(matches!(none, TransferError::Again(_)), "{none}");
+    assert!(two.root.join("w").exists());
     for name in ["..", "../v", "v/file"] {
         assert!(matches!(one.look(name).await, Err(TransferError::Refused(_))), "{name}");
     }

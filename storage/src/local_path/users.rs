@@ -1,5 +1,7 @@
 //! Who has a volume's directory mounted: containers that nobody knows of any more, for one.
 
+use crate::volumes::unescape;
+use nix::errno::Errno;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -15,22 +17,36 @@ struct Mount {
 }
 
 /// Processes in whose view the directory, or something in it, is mounted anywhere but where it lies.
+///
+/// # Errors
+/// Nobody can tell then.
 pub fn users(path: &Path) -> io::Result<Vec<u32>> {
     let path = fs::canonicalize(path)?;
-    let own = mounts(&fs::read_to_string("/proc/self/mountinfo")?);
-    let Some((device, root)) = place(&own, &path) else { return Ok(Vec::new()) };
+    let own = mounts(&text(Path::new("/proc/self/mountinfo"))?);
+    let (device, root) = place(&own, &path).ok_or(io::ErrorKind::NotFound)?;
     let mut users = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
             continue;
         };
-        // Whoever ends meanwhile has nothing mounted.
-        let Ok(text) = fs::read_to_string(format!("/proc/{pid}/mountinfo")) else { continue };
+        let text = match text(Path::new(&format!("/proc/{pid}/mountinfo"))) {
+            // Whoever ends meanwhile has nothing mounted.
+            Err(error) if ENDED.iter().any(|errno| error.raw_os_error() == Some(*errno as i32)) => continue,
+            text => text?,
+        };
         if mounts(&text).iter().any(|mount| shows(mount, &device, &root, &path)) {
             users.push(pid);
         }
     }
     Ok(users)
+}
+
+/// What the kernel says of a process that is ending, or has ended.
+const ENDED: [Errno; 3] = [Errno::ENOENT, Errno::ESRCH, Errno::EINVAL];
+
+/// Names of others' directories need not be text.
+fn text(path: &Path) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
 }
 
 /// The file system that the path lies on, and where in it.
@@ -56,23 +72,10 @@ fn mounts(text: &str) -> Vec<Mount> {
         .filter_map(|line| {
             let mut fields = line.split(' ').skip(2);
             let device = fields.next()?.to_owned();
-            Some(Mount { device, root: unescaped(fields.next()?), point: unescaped(fields.next()?) })
+            let mut path = || Some(PathBuf::from(OsString::from_vec(unescape(fields.next()?))));
+            Some(Mount { device, root: path()?, point: path()? })
         })
         .collect()
-}
-
-/// Blanks and their like are written as `\040`.
-fn unescaped(text: &str) -> PathBuf {
-    let mut out = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let digits =
-            after.get(..3).filter(|_| *first == b'\\').and_then(|three| std::str::from_utf8(three).ok());
-        let octal = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        out.push(octal.unwrap_or(*first));
-        rest = if octal.is_some() { &after[3..] } else { after };
-    }
-    PathBuf::from(OsString::from_vec(out))
 }
 
 #[cfg(test)]

@@ -35,7 +35,8 @@ impl MountTable {
     }
 }
 
-fn unescape(field: &str) -> Vec<u8> {
+/// A path of mountinfo, in which blanks and their like are written as `\040`.
+pub(crate) fn unescape(field: &str) -> Vec<u8> {
     let bytes = field.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;

@@ -31,8 +31,8 @@ mod tear_down;
 
 pub use book::{Count, Listener, Timed};
 pub use error::VolumeError;
-pub(crate) use host::make_dir_all;
 pub use host::{LinuxMounter, MountTable, Mounter, NfsMount, Tmpfs};
+pub(crate) use host::{make_dir_all, unescape};
 pub(crate) use local::give;
 pub use objects::{ObjectError, Objects, Token, TokenRequest};
 pub use plugin::{Mounted, Request, Usage, VolumePlugin};

@@ -6,6 +6,7 @@ use crate::cluster::{
 };
 use crate::support::{until, until_gone, until_object};
 use async_trait::async_trait;
+use coracle_api::storage::MOVE;
 use coracle_client::{Context, Informers};
 use coracle_storage::incoming::in_pieces;
 use coracle_storage::moving::{ByteStream, Carrier, Move, Spot, Step, look};
@@ -265,6 +266,12 @@ async fn what_cannot_be_moved_stays_and_says_why() {
     assert_eq!(scene.ended("4").await.1.step, Step::Moved);
     assert_eq!(scene.kubelets.cut.load(Ordering::SeqCst), 0);
     scene.is_whole_at(&scene.far).await;
+    // What nobody understands holds no pod off for ever.
+    let odd = json!({ "metadata": { "annotations": { MOVE: r#"{"step":"copying"}"# } } });
+    let volumes = &scene.cluster.volumes;
+    volumes.patch(&scene.volume, &Default::default(), &Patch::Merge(odd)).await.unwrap();
+    until_object("free again", volumes, &scene.volume, |volume| !volume.annotations().contains_key(MOVE))
+        .await;
 }
 
 /// Whoever asks hears it before anything is written.

@@ -103,8 +103,11 @@ fn pods_now(cluster: &Cluster) -> (String, Vec<Value>) {
 
 /// What a watch from this revision on tells of pods, up to now: type and object.
 fn pods_since(cluster: &Cluster, revision: &str) -> Vec<(String, Value)> {
-    let (until, _) = pods_now(cluster);
-    let until: u64 = until.parse().expect("a number");
+    let (until, pods) = pods_now(cluster);
+    let [from, until] = [revision, &until].map(|text| text.parse::<u64>().expect("a number"));
+    let revision_of =
+        |pod: &Value| pod["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse::<u64>().ok());
+    let newest = pods.iter().filter_map(revision_of).max().unwrap_or_default();
     let path = format!("/api/v1/namespaces/default/pods?watch=1&resourceVersion={revision}&timeoutSeconds=2");
     let told = cluster.raw("GET", &path, "").text;
     let events = told.lines().map(|line| serde_json::from_str::<Value>(line).expect("an event"));
@@ -113,9 +116,12 @@ fn pods_since(cluster: &Cluster, revision: &str) -> Vec<(String, Value)> {
     let seen: Vec<(String, Value)> = seen.collect();
     let is_pod = |(kind, _): &(String, Value)| ["ADDED", "MODIFIED", "DELETED"].contains(&&**kind);
     assert!(seen.iter().all(is_pod), "the watch was cut short: {seen:?}");
-    let revision =
-        |pod: &Value| pod["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse::<u64>().ok());
-    seen.into_iter().filter(|(_, pod)| revision(pod).is_some_and(|at| at <= until)).collect()
+    let is_newest = |(_, pod): &(String, Value)| revision_of(pod) == Some(newest);
+    assert!(
+        newest <= from || seen.iter().any(is_newest),
+        "the watch was cut short before {newest}: {seen:?}"
+    );
+    seen.into_iter().filter(|(_, pod)| revision_of(pod).is_some_and(|at| at <= until)).collect()
 }
 
 /// Lines of a command that must succeed, sorted.

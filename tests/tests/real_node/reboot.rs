@@ -2,8 +2,8 @@
 
 use crate::csi::{NAME, gone, started};
 use crate::node::{Node, Steps};
-use coracle_tests::Shell;
 use coracle_tests::image::BUSYBOX;
+use coracle_tests::{Shell, skipped};
 use tokio::runtime::Runtime;
 
 pub fn steps(steps: &mut Steps<'_>) {
@@ -11,8 +11,9 @@ pub fn steps(steps: &mut Steps<'_>) {
     steps.alone("reboot", move |shell| reboot(shell, node));
 }
 
-/// Whatever the machine's runtime runs is killed at once, and what does not outlive the machine's power is taken away. The
-/// processes are those of the node's own containers and its runtime, found by their control groups and their names.
+/// Whatever the machine's runtime runs is killed at once, and what does not outlive the machine's power is taken away. A
+/// machine has one node and one containerd: all shims of its namespace, all that runs in control groups of pods and all network
+/// namespaces of CNI are this node's.
 const POWER_CUT: &str = r#"
 kill -9 $(cat /run/coracle/supervisor.pid /run/coracle/server.pid /run/coracle/containerd.pid)
 for shim in $(pgrep -f '^/[^ ]*containerd-shim-runc-v2 .*-namespace k8s.io '); do kill -9 "$shim"; done
@@ -83,8 +84,7 @@ fn claims(pod: &str) -> String {
 
 fn reboot(shell: &Shell, node: &Node) {
     if shell.run("test -d /run/systemd/system").code == 0 {
-        println!("skipped: systemd would start again what is killed here");
-        return;
+        return skipped("systemd would start again what is killed here");
     }
     let runtime = Runtime::new().expect("a tokio runtime");
     let driver = started(shell, &runtime);

@@ -82,17 +82,51 @@ fn a_box_that_began_alone_becomes_one_of_several_and_goes_back() {
     assert_eq!(two.ok(OBJECTS), one.ok(OBJECTS));
     two.ok("kubectl create configmap by-the-second");
     one.ok("kubectl get configmap by-the-second");
-    // And back.
-    let writing = one.run(&back);
+    and_back(&mut one, &mut two, &back, &before);
+}
+
+/// `back` is the command; `before` are objects that were there at the beginning.
+fn and_back(one: &mut Cluster, two: &mut Cluster, back: &str, before: &str) {
+    let writing = one.run(back);
     assert!(writing.code == 1 && writing.stderr.contains("servers write to etcd: stop"), "{writing}");
     assert_eq!((two.terminate(), one.terminate()), (0, 0));
-    let said = one.ok(&back);
+    let said = one.ok(back);
     assert!(said.contains("each compared") && said.contains("what was there before is in"), "{said}");
     one.restart_with(&["--simulate-nodes", "2"]);
     one.ok("kubectl get configmap by-the-second");
     let now = one.ok(OBJECTS);
     for line in before.lines() {
         assert!(now.contains(line), "{line} is missing from\n{now}");
+    }
+}
+
+/// Flags of a server that writes to this directory alone.
+fn beside(etcd: &Etcd, port: u16) -> String {
+    format!(
+        "--bind-address 127.0.0.1 --https-port {port} --data-dir new --write-kubeconfig new.conf --disable kubelet,proxy,dns --storage-backend etcd --etcd-servers {}",
+        etcd.url
+    )
+}
+
+/// Nobody joins by `agents`, a token of agents, nor by what is not quite `token`, and nothing is left of the attempt.
+fn refused(one: &Cluster, etcd: &Etcd, token: &str, agents: &str) {
+    let url = format!("https://127.0.0.1:{}", one.port());
+    let forged =
+        format!("{}{}", &token[..token.len() - 4], if token.ends_with("0000") { "1111" } else { "0000" });
+    let pin = format!("--discovery-token-ca-cert-hash sha256:{}", "0".repeat(64));
+    for (token, further, why) in [
+        (agents, "", "token: a server joins by one of the form"),
+        (&*format!("{}.{}", agents, "0a".repeat(32)), "", "is not one for servers"),
+        (&*forged, "", "sealed by another token"),
+        (token, &*pin, "does not allow"),
+        (token, "--service-cidr 10.9.0.0/16", "service-cidr: the cluster has 10.43.0.0/16"),
+    ] {
+        let refused = one.run(&format!(
+            "timeout 30 coracle server --join {url} --token {token} {further} {}",
+            beside(etcd, free_port())
+        ));
+        assert!(refused.code == 1 && refused.stderr.contains(why), "{why}: {refused}");
+        one.ok("test ! -e new/pki");
     }
 }
 
@@ -112,38 +146,16 @@ fn a_server_joins_by_a_token_of_its_own_kind_and_strangers_are_kept_out() {
     assert!(!stored.contains(&token[24..]) && !stored.contains("PRIVATE KEY"));
     let forever = one.run(&format!("coracle token create --server --ttl 0 --data-dir {data}"));
     assert!(forever.code == 1 && forever.stderr.contains("for ever"), "{forever}");
-    let flags = |port: u16| {
-        format!(
-            "--bind-address 127.0.0.1 --https-port {port} --data-dir new --write-kubeconfig new.conf --disable kubelet,proxy,dns --storage-backend etcd --etcd-servers {}",
-            etcd.url
-        )
-    };
-    let forged =
-        format!("{}{}", &token[..token.len() - 4], if token.ends_with("0000") { "1111" } else { "0000" });
-    let pin = format!("--discovery-token-ca-cert-hash sha256:{}", "0".repeat(64));
-    for (token, further, why) in [
-        (agents.trim(), "", "token: a server joins by one of the form"),
-        (&*format!("{}.{}", agents.trim(), "0a".repeat(32)), "", "is not one for servers"),
-        (&*forged, "", "sealed by another token"),
-        (token, &*pin, "does not allow"),
-        (token, "--service-cidr 10.9.0.0/16", "service-cidr: the cluster has 10.43.0.0/16"),
-    ] {
-        let refused = one.run(&format!(
-            "timeout 30 coracle server --join {url} --token {token} {further} {}",
-            flags(free_port())
-        ));
-        assert!(refused.code == 1 && refused.stderr.contains(why), "{why}: {refused}");
-        one.ok("test ! -e new/pki");
-    }
+    refused(&one, &etcd, token, agents.trim());
     let elsewhere = one.run(&format!(
         "timeout -k 9 8 coracle server --join {url} --token {token} --etcd-prefix /elsewhere {}; rm -r new",
-        flags(free_port())
+        beside(&etcd, free_port())
     ));
     let told = format!("{}{}", elsewhere.stdout, elsewhere.stderr);
     assert!(told.contains("etcd holds no cluster under this prefix"), "{told}");
     // Whoever brings authorities of his own is not let in, and changes nothing.
     let info = one.ok("kubectl get configmap -n kube-public cluster-info -o jsonpath={.data.kubeconfig}");
-    let stranger = one.run(&format!("timeout -k 9 5 coracle server {}", flags(free_port())));
+    let stranger = one.run(&format!("timeout -k 9 5 coracle server {}", beside(&etcd, free_port())));
     assert!(stranger.code == 124, "it ends when it is told to: {stranger}");
     let told = format!("{}{}", stranger.stdout, stranger.stderr);
     assert!(told.contains("etcd holds another cluster under this prefix"), "{told}");

@@ -123,6 +123,16 @@ impl Shared {
         self.shown.send_replace(self.space.revision());
     }
 
+    /// The revision of etcd itself, by a read that a majority has confirmed; calls at a time share one.
+    async fn present(&self) -> Result<Revision, StoreError> {
+        if self.space.is_closed() {
+            return Err(StoreError::Closed);
+        }
+        let mark = self.layout.mark();
+        let now = self.quorum.revision(|| mirror::revision(&self.members, &mark)).await?;
+        Ok(mirror::unsigned(now))
+    }
+
     /// Waits until the mirror shows everything up to `revision`.
     async fn caught_up(&self, revision: Revision) -> Result<(), StoreError> {
         let mut shown = self.shown.subscribe();
@@ -196,14 +206,13 @@ impl Store for EtcdStore {
     }
 
     async fn sync(&self) -> Result<Revision, StoreError> {
-        if self.0.space.is_closed() {
-            return Err(StoreError::Closed);
-        }
-        let mark = self.0.layout.mark();
-        let now = self.0.quorum.revision(|| mirror::revision(&self.0.members, &mark)).await?;
-        let now = mirror::unsigned(now);
+        let now = self.0.present().await?;
         self.0.caught_up(now).await?;
         Ok(now)
+    }
+
+    async fn reach(&self) -> Result<(), StoreError> {
+        self.0.present().await.map(drop)
     }
 
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {

@@ -12,8 +12,10 @@ mod send;
 #[cfg(test)]
 mod tests;
 
-pub use receive::{ReceiveError, receive};
+pub use receive::{ReceiveError, begins, receive};
 pub use send::{Sent, refuse, send};
+
+use super::MAX_DEPTH;
 
 /// What a frame is of.
 mod kind {
@@ -36,6 +38,3 @@ mod kind {
 /// Bytes of a file that are sent at a time, and looked at for being zeros: such blocks are left out, and are holes in the
 /// copy. A power of two. Smaller, and a file is many frames; larger, and a hole has to be larger to be one.
 const BLOCK: usize = 64 << 10;
-
-/// Directories in one another. Each keeps a descriptor open on either side, of the 1024 that a process has at least.
-const MAX_DEPTH: usize = 200;

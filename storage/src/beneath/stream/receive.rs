@@ -74,6 +74,18 @@ pub fn receive(from: impl Read, into: &Dir) -> Result<Sent, ReceiveError> {
     }
 }
 
+/// Whether a stream is that of a tree, by its first bytes.
+///
+/// # Errors
+/// It is none, as [`receive`] says it: with whatever is in these bytes of why there is none.
+pub fn begins(first: &[u8]) -> Result<(), ReceiveError> {
+    match first.first() {
+        Some(&kind::ROOT) => Ok(()),
+        Some(&kind::FAILED) => Err(unread(first.get(5..).unwrap_or_default())),
+        _ => Err(ReceiveError::Cut(malformed())),
+    }
+}
+
 fn unread(frame: &[u8]) -> ReceiveError {
     ReceiveError::Unread(String::from_utf8_lossy(frame).into_owned())
 }

@@ -83,7 +83,7 @@ impl Carrier for NodeProxy {
 
     async fn read(&self, node: &str, directory: &str) -> Result<ByteStream, TransferError> {
         let of = ("directory", directory);
-        let answer = self.ask((Method::GET, node), "volume", of, Body::empty()).await?;
+        let answer = self.ask((Method::POST, node), "contents", of, Body::empty()).await?;
         Ok(answer.into_body().into_data_stream().map_err(io::Error::other).boxed())
     }
 

@@ -19,11 +19,13 @@ use super::place::directory_in;
 use super::transfer::{Contents, TransferError, Written};
 use super::work::{Home, Outcome};
 use super::{LocalPath, mail, plan as volumes};
+use coracle_api::storage::MOVE;
 use coracle_client::{Action, ObjectKey, ReconcileError};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -83,9 +85,11 @@ impl LocalPath {
 
     /// Goes on with a volume that is being moved; `None` where nothing is to be done.
     pub(super) async fn move_on(&self, name: &str) -> Result<Option<Action>, ReconcileError> {
-        let known = self.volumes.get("", name).and_then(|volume| Move::of(&volume));
-        if !known.is_some_and(|state| state.is_open()) {
-            return Ok(None);
+        let Some(known) = self.volumes.get("", name) else { return Ok(None) };
+        match Move::of(&known) {
+            Some(state) if state.is_open() => {}
+            None if is_held(&known) => self.release(&known).await?,
+            _ => return Ok(None),
         }
         // The copy here may be of before the last step.
         let Some(mut volume) = self.api().get_opt(name).await? else { return Ok(Some(Action::AwaitChange)) };
@@ -99,6 +103,14 @@ impl LocalPath {
             }
         }
         Ok(Some(Action::AwaitChange))
+    }
+
+    /// What nobody understands would hold pods off for ever.
+    async fn release(&self, volume: &PersistentVolume) -> Result<(), ReconcileError> {
+        let nothing = json!({ "metadata": { "annotations": { MOVE: null } } });
+        self.api().patch(&volume.name_any(), &PatchParams::default(), &Patch::Merge(nothing)).await?;
+        self.warn(volume, "VolumeMoveFailed", format!("The volume was not moved: {MOVE} cannot be read"));
+        Ok(())
     }
 
     /// Whether what is left lies on the volume's own node, which is asked for one thing at a time.

@@ -17,7 +17,7 @@ use kube::{Api, ResourceExt};
 use std::path::PathBuf;
 
 /// Finalizers that are ours to take away, or that go by themselves.
-const FINALIZERS: [&str; 2] = [FINALIZER, "kubernetes.io/pv-protection"];
+pub(super) const FINALIZERS: [&str; 2] = [FINALIZER, "kubernetes.io/pv-protection"];
 
 /// What is so.
 pub struct Snapshot {

@@ -2,7 +2,7 @@
 
 use crate::facts;
 use crate::local_path::transfer::Written;
-use coracle_api::storage::MOVE;
+use coracle_api::storage::{MOVE, is_moving};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use serde::{Deserialize, Serialize};
 
@@ -91,7 +91,7 @@ impl Move {
         }
     }
 
-    /// `None` also of what nobody understands: it holds nobody off.
+    /// `None` also of what nobody understands.
     pub fn of(volume: &PersistentVolume) -> Option<Self> {
         serde_json::from_str(facts::annotation(volume, MOVE)?).ok()
     }
@@ -122,7 +122,7 @@ impl Move {
 
 /// Whether the volume is being moved.
 pub fn is_held(volume: &PersistentVolume) -> bool {
-    Move::of(volume).is_some_and(|state| state.holds())
+    is_moving(volume.metadata.annotations.as_ref())
 }
 
 #[cfg(test)]
@@ -143,8 +143,7 @@ mod tests {
             state.step = step;
             let volume = state.on(PersistentVolume::default());
             assert_eq!(Move::of(&volume), Some(state.clone()));
-            let read = coracle_api::storage::is_moving(volume.metadata.annotations.as_ref());
-            assert_eq!((state.holds(), is_held(&volume), read), (holds, holds, holds), "{step:?}");
+            assert_eq!((state.holds(), is_held(&volume)), (holds, holds), "{step:?}");
             assert_eq!(state.is_open(), holds);
         }
         let left = Remains { node: "two".to_owned(), directory: "@big/v".to_owned() };

@@ -4,7 +4,7 @@
 //! is written down first, in a ConfigMap of kube-system; the claim says meanwhile that nothing is lost. Whatever is killed,
 //! the claim leads to one of the two, or to the journal, of which the new one is made.
 
-use super::plan::{Route, Snapshot};
+use super::plan::{FINALIZERS, Route, Snapshot};
 use super::state::{Move, Step};
 use crate::facts;
 use crate::local_path::{LocalPath, place, plan};
@@ -54,7 +54,7 @@ impl LocalPath {
             self.api().delete(&name, &DeleteParams::default().preconditions(uid)).await?;
         }
         if let Some(mut old) = self.api().get_opt(&name).await?.filter(|old| old.uid() == volume.uid()) {
-            old.finalizers_mut().clear();
+            old.finalizers_mut().retain(|held| !FINALIZERS.contains(&held.as_str()));
             self.api().replace(&name, &PostParams::default(), &old).await?;
         }
         self.arrive(claim, &arrived).await.map(Some)
@@ -71,6 +71,10 @@ impl LocalPath {
             }
             made => made?,
         };
+        if Move::of(&made).is_none_or(|state| state.step != Step::Moved) {
+            let why = "the volume's old object is still there: somebody else's finalizer holds it";
+            return Err(ReconcileError::Other(why.to_owned()));
+        }
         self.close_journal(&made).await?;
         let place =
             made.spec.as_ref().and_then(|spec| spec.host_path.as_ref()).map(|source| source.path.clone());
