@@ -5,7 +5,8 @@ use crate::shell::Shell;
 use crate::wait::wait_for;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::net::TcpListener;
+use serde_json::Value;
+use std::net::{TcpListener, TcpStream};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -120,9 +121,9 @@ impl Cluster {
     /// Two simulated nodes: what most tests want.
     pub fn simulated() -> Self {
         let cluster = Self::start(&["--simulate-nodes", "2"]);
-        cluster.ok("kubectl wait node --all --for=condition=Ready --timeout=100s");
+        cluster.until_nodes(|nodes| nodes.iter().all(is_ready));
         // A controller's; who watches ConfigMaps must not take it for its own.
-        cluster.until("kubectl get configmap kube-root-ca.crt -o name", "configmap/kube-root-ca.crt");
+        cluster.until_there("/api/v1/namespaces/default/configmaps/kube-root-ca.crt");
         cluster
     }
 
@@ -131,6 +132,10 @@ impl Cluster {
             if let Some(status) = self.server.try_wait().expect("the server's state") {
                 panic!("the server ended with {status}:\n{}", self.log_tail());
             }
+            // A program is started only where somebody listens.
+            if let Err(e) = TcpStream::connect(("127.0.0.1", self.port)) {
+                return Err(format!("port {}: {e}\n{}", self.port, self.log_tail()));
+            }
             let answer = self.http(&Caller::Nobody, "GET", "/readyz", "");
             if answer.code == 200 { Ok(()) } else { Err(format!("/readyz: {answer:?}\n{}", self.log_tail())) }
         });
@@ -138,13 +143,30 @@ impl Cluster {
 
     fn wait_until_usable(&mut self) {
         self.wait_until_ready();
-        self.until("kubectl get serviceaccount default -o name", "serviceaccount/default");
+        self.until_there("/api/v1/namespaces/default/serviceaccounts/default");
         if let Some(wanted) = self.simulated_nodes() {
             // They come after readiness, and who waits for all of none is told an error.
-            self.until_that("kubectl get nodes --no-headers 2>/dev/null | wc -l", |count| {
-                count.trim().parse::<usize>().is_ok_and(|count| count >= wanted)
-            });
+            self.until_nodes(|nodes| nodes.len() >= wanted);
         }
+    }
+
+    /// Waits for an object. Not by kubectl, whose start costs more than the server's.
+    #[track_caller]
+    fn until_there(&self, path: &str) {
+        wait_for(path, START_LIMIT, || {
+            let answer = self.raw("GET", path, "");
+            if answer.code == 200 { Ok(()) } else { Err(format!("{answer:?}\n{}", self.log_tail())) }
+        });
+    }
+
+    #[track_caller]
+    fn until_nodes(&self, content: impl Fn(&[Value]) -> bool) {
+        wait_for("nodes", START_LIMIT, || {
+            let answer = self.raw("GET", "/api/v1/nodes", "");
+            let nodes = serde_json::from_str::<Value>(&answer.text).unwrap_or_default();
+            let nodes = nodes["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+            if content(nodes) { Ok(()) } else { Err(format!("{answer:?}\n{}", self.log_tail())) }
+        });
     }
 
     /// The number after `--simulate-nodes`.
@@ -261,6 +283,11 @@ fn spawn(dir: &Path, port: u16, arguments: &[String], environment: &[(String, St
         .stderr(log)
         .spawn()
         .expect("the binary starts")
+}
+
+fn is_ready(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
 }
 
 /// Without a `--node-ip` that the server is to find.

@@ -2,10 +2,10 @@
 
 use crate::hook::{Hook, Told};
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use jsonwebtoken::jwk::Jwk;
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use rcgen::KeyPair;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,28 +21,35 @@ pub struct Provider {
 /// A key of ES256 and its name.
 pub struct SigningKey {
     kid: String,
-    key: EncodingKey,
+    key: EcdsaKeyPair,
 }
 
 impl SigningKey {
     /// A new key.
     pub fn new(kid: &str) -> Self {
-        let pair = KeyPair::generate().expect("a key");
-        Self { kid: kid.to_owned(), key: EncodingKey::from_ec_der(&pair.serialize_der()) }
+        let pkcs8 = KeyPair::generate().expect("a key").serialize_der();
+        let random = SystemRandom::new();
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &pkcs8, &random);
+        Self { kid: kid.to_owned(), key: key.expect("a key of P-256") }
     }
 
     fn jwk(&self) -> Value {
-        let mut jwk = Jwk::from_encoding_key(&self.key, Algorithm::ES256).expect("a public key");
-        jwk.common.key_id = Some(self.kid.clone());
-        serde_json::to_value(jwk).expect("JSON")
+        // 0x04, then each half of the point.
+        let (x, y) = self.key.public_key().as_ref()[1..].split_at(32);
+        json!({"kty": "EC", "crv": "P-256", "alg": "ES256", "kid": self.kid, "x": text(x), "y": text(y)})
     }
 
     /// A token with exactly these claims.
     pub fn sign(&self, claims: &Value) -> String {
-        let mut header = Header::new(Algorithm::ES256);
-        header.kid = Some(self.kid.clone());
-        jsonwebtoken::encode(&header, claims, &self.key).expect("a token")
+        let header = json!({"alg": "ES256", "typ": "JWT", "kid": self.kid});
+        let message = format!("{}.{}", text(header.to_string()), text(claims.to_string()));
+        let signature = self.key.sign(&SystemRandom::new(), message.as_bytes()).expect("a signature");
+        format!("{message}.{}", text(signature))
     }
+}
+
+fn text(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
 }
 
 impl Provider {

@@ -104,6 +104,8 @@ fn no_credentials_and_wrong_credentials() {
     for open in ["/livez", "/readyz", "/healthz", "/version"] {
         assert_eq!(cluster.http(&Caller::Nobody, "GET", open, "").code, 200, "{open}");
     }
+    // A kubectl that has not learnt yet what the server has fails at that, in other words.
+    cluster.ok("kubectl get pods");
     cluster.refuses(
         "kubectl get pods --token=not-a-token --kubeconfig=/dev/null --insecure-skip-tls-verify --server=$(kubectl config view -o jsonpath='{.clusters[0].cluster.server}')",
         "error: You must be logged in to the server (Unauthorized)",

@@ -19,6 +19,7 @@ pub mod legacy;
 pub mod oidc;
 pub mod revocation;
 pub mod service_account;
+mod signature;
 mod standing;
 mod token_cache;
 pub mod webhook;

@@ -3,6 +3,7 @@
 
 use super::claims::{Claims, Legacy, Private, Reference};
 use super::legacy::LegacyUse;
+use super::signature;
 use super::token_cache::{TokenCache, key};
 use super::{ISSUER, TokenUser, bootstrap_token};
 use base64::Engine as _;
@@ -175,7 +176,7 @@ impl ServiceAccountTokens {
         let mut header = Header::new(Algorithm::ES256);
         header.typ = None;
         header.kid = Some(self.kid.clone());
-        jsonwebtoken::encode(&header, claims, &self.encoding)
+        signature::encode(&header, claims, &self.encoding)
     }
 
     /// A bound token. The caller has checked the request; see `access::token_request`.
@@ -309,7 +310,7 @@ impl ServiceAccountTokens {
         validation.validate_exp = false;
         validation.validate_aud = false;
         validation.required_spec_claims.clear();
-        let data = jsonwebtoken::decode::<Claims>(token, &self.decoding, &validation);
+        let data = signature::decode::<Claims>(token, &self.decoding, &validation);
         let claims = Arc::new(data.map_err(|e| e.to_string())?.claims);
         self.signed.put(key, claims.clone());
         Ok(claims)

@@ -1,6 +1,7 @@
 //! The public keys of an issuer, and what they have signed.
 
 use super::mapping::Claims;
+use crate::authn::signature;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation};
 use serde::Deserialize;
@@ -85,7 +86,7 @@ impl Keys {
             validation.validate_exp = false;
             validation.validate_aud = false;
             validation.required_spec_claims.clear();
-            match jsonwebtoken::decode::<Claims>(token, &key.key, &validation) {
+            match signature::decode::<Claims>(token, &key.key, &validation) {
                 Ok(data) => return Ok(data.claims),
                 Err(error) => last = Unverified::Bad(format!("failed to verify id token signature: {error}")),
             }

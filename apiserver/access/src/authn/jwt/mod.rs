@@ -15,6 +15,8 @@ mod source;
 pub mod validation;
 
 #[cfg(test)]
+mod signing;
+#[cfg(test)]
 mod tests;
 
 pub use config::AuthenticationConfiguration;

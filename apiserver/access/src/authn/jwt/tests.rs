@@ -1,10 +1,9 @@
+use super::signing::{self, PrivateKey};
 use super::validation::compile;
 use super::*;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use coracle_component_base::metrics::Metrics;
-use jsonwebtoken::jwk::Jwk;
-use jsonwebtoken::{EncodingKey, Header};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -30,25 +29,21 @@ impl Web for Pages {
 /// A key pair of ES256.
 struct Signer {
     kid: &'static str,
-    encoding: EncodingKey,
+    key: PrivateKey,
 }
 
 impl Signer {
     fn new(kid: &'static str) -> Self {
         let key = coracle_pki::ServiceAccountKey::ephemeral().unwrap();
-        Self { kid, encoding: EncodingKey::from_ec_der(key.private_pkcs8()) }
+        Self { kid, key: PrivateKey::p256(key.private_pkcs8()) }
     }
 
     fn jwk(&self) -> Value {
-        let mut jwk = Jwk::from_encoding_key(&self.encoding, Algorithm::ES256).unwrap();
-        jwk.common.key_id = Some(self.kid.to_owned());
-        serde_json::to_value(jwk).unwrap()
+        with(&self.key.jwk(self.kid), &json!({ "alg": "ES256" }))
     }
 
     fn sign(&self, claims: &Value) -> String {
-        let mut header = Header::new(Algorithm::ES256);
-        header.kid = Some(self.kid.to_owned());
-        jsonwebtoken::encode(&header, claims, &self.encoding).unwrap()
+        self.key.token(Algorithm::ES256, self.kid, claims)
     }
 }
 
@@ -179,9 +174,10 @@ async fn a_public_key_is_no_shared_secret() {
     let jwk = signer.jwk();
     let point = [&[4][..], &URL_SAFE_NO_PAD.decode(jwk["x"].as_str().unwrap()).unwrap()].concat();
     for (kid, secret) in [("k1", point.as_slice()), ("k2", b"secret".as_slice())] {
-        let mut header = Header::new(Algorithm::HS256);
-        header.kid = Some(kid.to_owned());
-        let token = jsonwebtoken::encode(&header, &claims(), &EncodingKey::from_secret(secret)).unwrap();
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret);
+        let token = signing::token(Algorithm::HS256, kid, &claims(), |message| {
+            ring::hmac::sign(&key, message).as_ref().to_vec()
+        });
         let error = issuers.ask(&token).await.unwrap_err();
         assert!(error.contains("unsupported algorithm"), "{error}");
     }
@@ -416,10 +412,7 @@ fn issuers_are_told_apart() {
 async fn each_algorithm_has_its_keys() {
     let pair = |algorithm| rcgen::KeyPair::generate_for(algorithm).unwrap().serialize_der();
     // Made for this test alone: 2048 bits, PKCS #1.
-    let rsa = EncodingKey::from_rsa_der(include_bytes!("test_rsa_key.der"));
-    // PKCS #8 in its first version: a head, and 32 bytes of secret (RFC 8410).
-    let head = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
-    let ed25519 = [&head[..], &[7; 32]].concat();
+    let rsa = PrivateKey::rsa(include_bytes!("test_rsa_key.der"));
     let keys = [
         (
             rsa,
@@ -432,28 +425,18 @@ async fn each_algorithm_has_its_keys() {
                 Algorithm::PS512,
             ][..],
         ),
-        (EncodingKey::from_ec_der(&pair(&rcgen::PKCS_ECDSA_P256_SHA256)), &[Algorithm::ES256]),
-        (EncodingKey::from_ec_der(&pair(&rcgen::PKCS_ECDSA_P384_SHA384)), &[Algorithm::ES384]),
-        (EncodingKey::from_ed_der(&ed25519), &[Algorithm::EdDSA]),
+        (PrivateKey::p256(&pair(&rcgen::PKCS_ECDSA_P256_SHA256)), &[Algorithm::ES256]),
+        (PrivateKey::p384(&pair(&rcgen::PKCS_ECDSA_P384_SHA384)), &[Algorithm::ES384]),
+        (PrivateKey::ed25519(&[7; 32]), &[Algorithm::EdDSA]),
     ];
-    let mut set = Vec::new();
-    for (i, (key, algorithms)) in keys.iter().enumerate() {
-        let mut jwk = Jwk::from_encoding_key(key, algorithms[0]).unwrap();
-        jwk.common.key_id = Some(i.to_string());
-        jwk.common.key_algorithm = None;
-        set.push(serde_json::to_value(jwk).unwrap());
-    }
+    let set: Vec<Value> = keys.iter().enumerate().map(|(i, (key, _))| key.jwk(&i.to_string())).collect();
     let pages = Pages::of(&[]);
     pages.pages.lock().insert(format!("{URL}/keys"), json!({ "keys": set }));
     let issuers = started(&plain(), &pages).await;
     let mut seen = 0;
     for (i, (key, algorithms)) in keys.iter().enumerate() {
         for algorithm in *algorithms {
-            let sign = |kid: usize| {
-                let mut header = Header::new(*algorithm);
-                header.kid = Some(kid.to_string());
-                jsonwebtoken::encode(&header, &claims(), key).unwrap()
-            };
+            let sign = |kid: usize| key.token(*algorithm, &kid.to_string(), &claims());
             issuers.ask(&sign(i)).await.unwrap_or_else(|why| panic!("{algorithm:?}: {why}"));
             issuers.ask(&sign((i + 1) % keys.len())).await.unwrap_err();
             seen += 1;
