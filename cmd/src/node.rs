@@ -1,6 +1,7 @@
 //! What makes a machine a node, in the server's process and in a joined machine's alike.
 
 use crate::address::NodeIps;
+use crate::certificates::terms::Terms;
 use coracle_apiserver::metrics;
 use coracle_client::Context;
 use coracle_kubelet::Ended;
@@ -9,6 +10,7 @@ use coracle_proxy::policy::metrics::Metrics as PolicyMetrics;
 use coracle_storage::transfer::NodeVolumes;
 use coracle_storage::volumes::LinuxMounter;
 use ipnet::IpNet;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -36,6 +38,7 @@ pub fn regarding(node: &str) -> ObjectReference {
 pub struct Port {
     pub tls: Arc<rustls::ServerConfig>,
     pub judge: Judge,
+    pub certificates: Terms,
 }
 
 /// Runs the kubelet with what the cluster says below its settings, and anew when that takes another one: containers outlive
@@ -90,8 +93,7 @@ async fn run_once(
             stop.cancelled().await;
             return Ok(());
         }
-        let Port { tls, judge } = port.await?;
-        let server = server.with(tls, judge, configz);
+        let server = server.with(port.await?, configz);
         Ok::<_, BoxError>(coracle_kubelet::server::run(context.clone(), server, pods).await?)
     };
     if let Some(address) = healthz {
@@ -134,8 +136,7 @@ impl ServerParts {
 
     fn with(
         self,
-        tls: Arc<rustls::ServerConfig>,
-        judge: Judge,
+        Port { tls, judge, certificates }: Port,
         configz: Configz,
     ) -> coracle_kubelet::server::ServerConfig {
         let Self { port, node_name, pods_dir, volumes, stream_idle, metrics: own, .. } = self;
@@ -151,7 +152,12 @@ impl ServerParts {
             stream_idle,
             configz,
             metrics: own,
-            process_metrics: || metrics::render_process(coracle_client::metrics::render),
+            process_metrics: Arc::new(move || {
+                metrics::render_process(|page| {
+                    coracle_client::metrics::render(page);
+                    certificates.render(page, Timestamp::now());
+                })
+            }),
         }
     }
 }

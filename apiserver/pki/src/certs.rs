@@ -317,6 +317,11 @@ impl Issued {
             .ok_or_else(|| PkiError::Tls(format!("the new certificate {} cannot be used", leaf.file())))
     }
 
+    /// Seconds since 1970.
+    pub fn not_after(&self) -> i64 {
+        self.not_after
+    }
+
     /// Near its end; or further from it than it can be, because the clock was ahead when it was made.
     pub fn is_due(&self, now: Timestamp) -> bool {
         let left = self.not_after - now.as_second();

@@ -3,6 +3,7 @@
 use super::resolver::Current;
 use super::trust::{Authorities, AuthorityId, Following, Office, id_of};
 use super::{Leaf, Pki, PkiError};
+use jiff::Timestamp;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
@@ -68,6 +69,11 @@ impl Pki {
     /// For port 10250, with the same rules for client certificates.
     pub fn kubelet_server_tls(self: &Arc<Self>) -> Result<Arc<ServerConfig>, PkiError> {
         self.serving(Leaf::Kubelet)
+    }
+
+    /// When the certificate of port 10250 ends, which is renewed before.
+    pub fn kubelet_serving_end(&self) -> Timestamp {
+        Timestamp::from_second(self.current(Leaf::Kubelet).not_after()).unwrap_or(Timestamp::MAX)
     }
 
     fn serving(self: &Arc<Self>, leaf: Leaf) -> Result<Arc<ServerConfig>, PkiError> {

@@ -6,7 +6,8 @@ use super::discovery;
 use super::settings::Agent;
 use crate::address::NodeIps;
 use crate::authorities::names;
-use crate::certificates::{Certificate, CertificateManager, Role, load, request, store};
+use crate::certificates::terms::{Failures, Terms};
+use crate::certificates::{Certificate, CertificateManager, Role, load, request, store, stored_end};
 use crate::servers::Servers;
 use crate::transport;
 use axum::http::Uri;
@@ -29,6 +30,7 @@ pub struct Identity {
     /// Of the node, as it is now.
     node_ips: RwLock<NodeIps>,
     dir: PathBuf,
+    failures: Arc<Failures>,
     servers: Arc<Servers>,
     /// All that are trusted, the one that signs first.
     ca_pem: RwLock<String>,
@@ -56,7 +58,8 @@ impl Identity {
             let ca_pem = RwLock::new(ca_pem);
             let servers = servers.clone();
             let node_ips = RwLock::new(agent.node_ips());
-            let this = Self { agent: agent.clone().named(name), node_ips, dir, servers, ca_pem };
+            let failures = Arc::default();
+            let this = Self { agent: agent.clone().named(name), node_ips, dir, failures, servers, ca_pem };
             if own.until > Timestamp::now() {
                 this.check(&own).await?;
                 return Ok(this);
@@ -78,7 +81,7 @@ impl Identity {
         let ca_pem = RwLock::new(ca_pem);
         let node_ips = RwLock::new(agent.node_ips());
         let dir = agent.data_dir.join("pki");
-        let this = Self { agent: agent.clone(), node_ips, dir, servers, ca_pem };
+        let this = Self { agent: agent.clone(), node_ips, dir, failures: Arc::default(), servers, ca_pem };
         let wanted = Role::Kubelet.wanted(&agent.node_name, agent.node_ips());
         let issued = request::issue(&client, &wanted).await;
         let issued = issued.map_err(|why| format!("{}: {why}", server.to_string().trim_end_matches('/')))?;
@@ -193,6 +196,12 @@ impl Identity {
         Ok(())
     }
 
+    /// What is told of the certificates.
+    pub fn terms(&self) -> Terms {
+        let end = |role| stored_end(&self.dir, role);
+        Terms { client: end(Role::Kubelet), serving: end(Role::Serving), failures: self.failures.clone() }
+    }
+
     fn keeper(&self) -> CertificateManager {
         let (dir, servers, ca_pem) = (self.dir.clone(), self.servers.clone(), self.ca_pem());
         let kubelet = move || kubelet(&dir, &servers, ca_pem.clone());
@@ -203,6 +212,7 @@ impl Identity {
             roles: &Role::ALL,
             outdated_by: Some(self.ca_pem()),
             kubelet: Box::new(kubelet),
+            failures: self.failures.clone(),
         }
     }
 }

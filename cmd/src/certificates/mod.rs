@@ -2,6 +2,7 @@
 //! of their life are over.
 
 pub mod request;
+pub mod terms;
 
 use crate::address::NodeIps;
 use crate::authorities::{common_name, generation, names};
@@ -16,7 +17,9 @@ use rustls::pki_types::pem::PemObject;
 use std::collections::BTreeSet;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+use terms::Failures;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Between attempts at a certificate.
@@ -162,6 +165,8 @@ pub struct CertificateManager {
     pub outdated_by: Option<String>,
     /// Whoever asks for them all.
     pub kubelet: Kubelet,
+    /// Counts when none is issued.
+    pub failures: Arc<Failures>,
 }
 
 impl CertificateManager {
@@ -196,6 +201,10 @@ impl CertificateManager {
     }
 
     async fn renew(&self, role: Role) -> Result<Certificate, String> {
+        self.issue(role).await.inspect_err(|_| self.failures.note(role))
+    }
+
+    async fn issue(&self, role: Role) -> Result<Certificate, String> {
         let wanted = role.wanted(&self.node_name, self.node_ips);
         let (certificate, key) = request::issue(&(self.kubelet)()?, &wanted).await?;
         let text = certificate + &key;
@@ -241,6 +250,19 @@ impl CertificateManager {
         let left = all.filter_map(|own| Duration::try_from(own.due().duration_since(now)).ok()).min();
         left.unwrap_or(LOOK_INTERVAL).clamp(Duration::from_secs(60), LOOK_INTERVAL)
     }
+}
+
+/// When the stored certificate ends, each time that it is asked for.
+pub fn stored_end(dir: &Path, role: Role) -> terms::End {
+    let dir = dir.to_owned();
+    Box::new(move || load(&dir, role).ok().flatten().map(|own| own.until))
+}
+
+/// When a certificate in PEM ends.
+pub fn end_of(chain_pem: &str) -> Option<Timestamp> {
+    let der = CertificateDer::from_pem_slice(chain_pem.as_bytes()).ok()?;
+    let (_, parsed) = X509Certificate::from_der(&der).ok()?;
+    Timestamp::from_second(parsed.validity().not_after.timestamp()).ok()
 }
 
 pub fn load(dir: &Path, role: Role) -> Result<Option<Certificate>, String> {

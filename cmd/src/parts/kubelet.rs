@@ -3,7 +3,8 @@
 
 use super::args::KubeletPartArgs;
 use crate::address::{Choice, NodeIps, follow};
-use crate::certificates::{Certificate, CertificateManager, Role};
+use crate::certificates::terms::Terms;
+use crate::certificates::{Certificate, CertificateManager, Role, end_of};
 use crate::code;
 use crate::kubelet::{KubeletSettings, Said};
 use crate::node::{self, BoxError};
@@ -16,6 +17,7 @@ use coracle_api::certificate::Holder;
 use coracle_apiserver::health::Health;
 use coracle_apiserver::pki::joined_kubelet_tls;
 use coracle_client::{Context, Informers};
+use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use std::path::{Path, PathBuf};
@@ -126,6 +128,7 @@ impl Settings {
             roles: &[Role::Serving],
             outdated_by: None,
             kubelet: Box::new(move || Ok(client.clone())),
+            failures: Arc::default(),
         }
     }
 }
@@ -176,6 +179,8 @@ struct Run {
     client: kube::Client,
     informers: Informers,
     client_ca_pem: String,
+    /// When the kubeconfig's certificate ends, if it has one.
+    client_end: Option<Timestamp>,
     keeper: CertificateManager,
 }
 
@@ -190,6 +195,7 @@ async fn run_until(settings: Arc<Settings>, stop: CancellationToken) -> Result<(
     tokio::spawn(stop.clone().run_until_cancelled_owned(asked));
     tokio::spawn(stop.clone().run_until_cancelled_owned(servers.watch_over(make)));
     let client_ca_pem = settings.client_ca(&config)?;
+    let client_end = certificate(&config)?.and_then(|pem| end_of(&String::from_utf8_lossy(&pem)));
     if let Some((certificate, key)) = &settings.kubelet.port.tls {
         // A mistake that nobody mends while this runs.
         joined_kubelet_tls(&client_ca_pem, &read(certificate)?, &read(key)?)
@@ -216,6 +222,7 @@ async fn run_until(settings: Arc<Settings>, stop: CancellationToken) -> Result<(
         settings,
         client,
         client_ca_pem,
+        client_end,
     });
     while !stop.is_cancelled() {
         run.clone().once(kubelet.clone(), &stop).await;
@@ -278,7 +285,13 @@ impl Run {
         };
         let (tls, verifier) = joined_kubelet_tls(&self.client_ca_pem, &chain, &key)?;
         let judge = Arc::new(move |chain: &[CertificateDer<'_>]| verifier.verify(chain));
-        Ok(node::Port { tls, judge })
+        let (client_end, serving) = (self.client_end, end_of(&chain));
+        let certificates = Terms {
+            client: Box::new(move || client_end),
+            serving: Box::new(move || serving),
+            failures: self.keeper.failures.clone(),
+        };
+        Ok(node::Port { tls, judge, certificates })
     }
 }
 

@@ -5,6 +5,7 @@ use super::following::Following;
 use super::identity::Clients;
 use super::living::Living;
 use crate::address::{Choice, NodeIps, follow};
+use crate::certificates::terms::Terms;
 use crate::cluster;
 use crate::config::{Component, Config};
 use crate::node;
@@ -360,7 +361,14 @@ fn kubelet(
 fn port(pki: &Arc<Pki>) -> Result<node::Port, node::BoxError> {
     let verifier = pki.client_verifier()?;
     let judge = Arc::new(move |chain: &[CertificateDer<'_>]| verifier.verify(chain));
-    Ok(node::Port { tls: pki.kubelet_server_tls()?, judge })
+    let of_port = pki.clone();
+    let certificates = Terms {
+        // It needs none: it calls within the process.
+        client: Box::new(|| None),
+        serving: Box::new(move || Some(of_port.kubelet_serving_end())),
+        failures: Arc::default(),
+    };
+    Ok(node::Port { tls: pki.kubelet_server_tls()?, judge, certificates })
 }
 
 /// The pod network is a node's: where neither part of one is ours, it is whoever's they are.

@@ -88,11 +88,14 @@ pub struct ServerConfig {
     /// The kubelet's own.
     pub metrics: Metrics,
     /// What `/metrics` tells of the process beside them.
-    pub process_metrics: fn() -> String,
+    pub process_metrics: ProcessMetrics,
 }
 
 /// Says the settings in force.
 pub type Configz = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
+
+/// Samples in Prometheus' text form.
+pub type ProcessMetrics = Arc<dyn Fn() -> String + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -109,7 +112,7 @@ pub(crate) struct Server {
     pub(crate) volumes: NodeVolumes,
     pub(crate) configz: Configz,
     pub(crate) metrics: Metrics,
-    pub(crate) process_metrics: fn() -> String,
+    pub(crate) process_metrics: ProcessMetrics,
     /// Whether there are exec, logs and their like, and the machine's own logs.
     pub(crate) debugging: bool,
     pub(crate) system_logs: bool,

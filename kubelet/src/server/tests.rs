@@ -82,7 +82,7 @@ fn built(
     let judge: Judge = Arc::new(|chain| if chain.len() == 1 { Ok(()) } else { Err("untrusted".to_owned()) });
     Server {
         metrics: crate::metrics::Metrics::default(),
-        process_metrics: String::new,
+        process_metrics: Arc::new(String::new),
         pods,
         gate: Arc::new(Gate::new(client, "n1".to_owned(), judge, access)),
         node_name: "n1".to_owned(),

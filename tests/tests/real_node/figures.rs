@@ -112,6 +112,11 @@ fn kubelet(shell: &Shell, page: &str) {
             && text.contains(&format!("{empty_dirs},state=\"desired_state_of_world\"}}"))
     });
     for line in [
+        // The server's own kubelet needs no certificate towards it.
+        "kubelet_certificate_manager_client_ttl_seconds +Inf",
+        "kubelet_certificate_manager_server_ttl_seconds ",
+        "kubelet_certificate_manager_client_expiration_renew_errors 0",
+        "kubelet_server_expiration_renew_errors 0",
         "kubelet_container_log_filesystem_used_bytes{",
         "kubelet_desired_pods{static=\"\"} ",
         "kubelet_http_inflight_requests{",
