@@ -1,7 +1,7 @@
 //! What a node does for its local-path volumes. All of it can be done again.
 
-use super::place::{Place, PlaceError};
 use crate::beneath::{Dir, copy, remove_below};
+use crate::place::{Place, PlaceError};
 use crate::quota;
 use crate::volumes::image::{self, ImageError};
 use crate::volumes::{Mounter, VolumeError};

@@ -8,7 +8,6 @@ pub mod incoming;
 mod job;
 mod mail;
 pub mod moving;
-mod place;
 mod plan;
 pub(crate) mod room;
 mod serve;

@@ -2,10 +2,10 @@
 
 use super::incoming::Incoming;
 use super::job::{JobError, at};
-use super::place::{Place, PlaceError};
 use super::users::users;
 use crate::beneath::stream::{refuse, send};
 use crate::beneath::{Dir, walk};
+use crate::place::{Place, PlaceError};
 use crate::volumes::Mounter;
 use crate::volumes::image;
 use bytes::Bytes;

@@ -15,10 +15,10 @@ pub use plan::{Route, Snapshot};
 pub use state::{Move, Remains, Spot, Step, is_held};
 
 use super::job::Job;
-use super::place::directory_in;
 use super::transfer::{Contents, TransferError, Written};
 use super::work::{Home, Outcome};
 use super::{LocalPath, mail, plan as volumes};
+use crate::place::directory_in;
 use coracle_api::storage::MOVE;
 use coracle_client::{Action, ObjectKey, ReconcileError};
 use futures::StreamExt;

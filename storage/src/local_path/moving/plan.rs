@@ -3,10 +3,10 @@
 use super::state::{Remains, Spot};
 use crate::csi_control::DataSource;
 use crate::facts::{self, SizeLimit};
-use crate::local_path::place::{directory_in, is_place_name};
 use crate::local_path::transfer::Wanted;
 use crate::local_path::work::Home;
 use crate::local_path::{hostname, plan};
+use crate::place::{directory_in, is_place_name};
 use crate::provision::FINALIZER;
 use crate::volumes::claim_name;
 use coracle_api::pod::is_terminal;
