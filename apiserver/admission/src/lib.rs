@@ -16,6 +16,7 @@ mod default_toleration_seconds;
 mod event_rate_limit;
 mod image_policy;
 mod limit_ranger;
+mod local_path;
 pub mod matching;
 mod namespace_lifecycle;
 mod node_restriction;
@@ -315,6 +316,7 @@ impl Admission for Chain {
         let request = self.request(attributes, asking.as_deref());
         write.settle(|| self.check_escalation(attributes, object, old, request.authorizer)).await?;
         let mut timer = Timer::new(&self.metrics, attributes.operation, "validate");
+        local_path::check(&request, object, old)?;
         for Timed { plugin, validate, .. } in &self.plugins {
             if plugin.handles(attributes.operation) {
                 let outcome = write.settle(|| plugin.validate(&request, object, old)).await;
