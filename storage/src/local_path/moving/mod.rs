@@ -62,7 +62,7 @@ pub async fn look(client: &kube::Client, volume: PersistentVolume, to: &Spot) ->
 /// The name of the node that a volume of local-path lies on.
 pub fn node_of(volume: &PersistentVolume, nodes: &[Node]) -> Option<String> {
     let label = volumes::home(volume)?;
-    nodes.iter().find(|node| super::hostname(node) == label).map(ResourceExt::name_any)
+    super::holder(nodes.iter(), label).map(ResourceExt::name_any)
 }
 
 /// Refuses what cannot fit. Of further places nobody knows before it is tried.
