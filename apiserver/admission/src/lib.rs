@@ -27,6 +27,7 @@ pub mod pod_security;
 mod pod_topology_labels;
 pub mod policy;
 mod priority;
+mod releases;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
@@ -315,8 +316,9 @@ impl Admission for Chain {
         }
         let request = self.request(attributes, asking.as_deref());
         write.settle(|| self.check_escalation(attributes, object, old, request.authorizer)).await?;
-        let mut timer = Timer::new(&self.metrics, attributes.operation, "validate");
         local_path::check(&request, object, old)?;
+        write.settle(|| releases::check(&request, object, old)).await?;
+        let mut timer = Timer::new(&self.metrics, attributes.operation, "validate");
         for Timed { plugin, validate, .. } in &self.plugins {
             if plugin.handles(attributes.operation) {
                 let outcome = write.settle(|| plugin.validate(&request, object, old)).await;
