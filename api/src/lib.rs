@@ -24,6 +24,7 @@ pub mod protobuf;
 pub mod quantity;
 pub mod quota;
 pub mod re2;
+pub mod releases;
 pub mod schema;
 pub mod selector;
 pub mod storage;

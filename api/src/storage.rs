@@ -19,6 +19,14 @@ pub const MOVE: &str = "coracle.io/move";
 /// On a claim whose volume is made anew in another place: it is not lost meanwhile.
 pub const MOVING: &str = "coracle.io/volume-moving";
 
+/// What the annotations of a Node begin with by which the provisioner of local-path asks it to make and remove directories.
+/// What they say is done as root.
+pub const ASKED_OF_NODE: &str = "local-path.coracle.io/";
+/// What those begin with by which the node answers.
+pub const ANSWERED_BY_NODE: &str = "done.local-path.coracle.io/";
+/// What those begin with by which a node says where it keeps volumes of local-path, and what room it has for them.
+pub const TOLD_BY_NODE: &str = "coracle.io/local-path-";
+
 /// Whether a volume is being moved by its annotations. No pod may have it: what is written now may be lost.
 pub fn is_moving(annotations: Option<&BTreeMap<String, String>>) -> bool {
     let Some(text) = annotations.and_then(|all| all.get(MOVE)) else { return false };

@@ -8,6 +8,7 @@ use coracle_api::cron::Schedule;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ pub struct ScheduleArgs {
     /// Seals them by this key: 32 random bytes in hex or base64, such as openssl rand -hex 32 makes
     #[arg(long, value_name = "FILE")]
     pub backup_key_file: Option<PathBuf>,
-    /// URL of an S3-compatible store, to which each of them is copied
+    /// URL of an S3-compatible store, to which each of them is copied; without TLS sealed ones alone
     #[arg(long, value_name = "URL")]
     pub backup_s3_endpoint: Option<String>,
     /// The bucket there
@@ -117,6 +118,13 @@ fn local() -> TimeZone {
     data.and_then(|data| TimeZone::tzif("Local", &data).ok()).unwrap_or(TimeZone::UTC)
 }
 
+/// Without TLS, and not to this machine itself.
+fn is_readable_on_the_way(endpoint: &Uri) -> bool {
+    let host = endpoint.host().unwrap_or_default().trim_matches(['[', ']']);
+    let own = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
+    endpoint.scheme_str() == Some("http") && !own
+}
+
 impl ScheduleArgs {
     /// Of each setting this one's, or where it is missing the other's.
     pub fn or(self, other: Self) -> Self {
@@ -132,6 +140,13 @@ impl ScheduleArgs {
     /// `None` where no backups are asked for, or something is wrong, which goes to `mistakes`.
     pub fn plan(&self, data_dir: &Path, mistakes: &mut Vec<String>) -> Option<Plan> {
         let places = self.places(data_dir, mistakes);
+        if let Some(bucket) = places.as_ref().and_then(|places| places.bucket.as_ref())
+            && self.backup_key_file.is_none()
+            && is_readable_on_the_way(&bucket.endpoint)
+        {
+            let why = "a backup holds all keys of the cluster, and everybody on the way to http:// could read it: give https://, or a backup-key-file that seals it";
+            mistakes.push(format!("backup-s3-endpoint: {why}"));
+        }
         let when = match (&self.backup_schedule, self.backup_interval) {
             (None, None) => {
                 if self.is_more_than_nothing() {
@@ -258,6 +273,15 @@ mod tests {
         assert!(mistakes(&whole).contains("it is no URL"));
         let whole = ScheduleArgs { backup_s3_endpoint: text("https://s3.example.com/"), ..whole };
         assert_eq!(mistakes(&whole), "");
+        let to = |endpoint: &str| ScheduleArgs { backup_s3_endpoint: text(endpoint), ..whole.clone() };
+        for open in ["http://s3.example.com", "http://192.0.2.1:9000", "http://localhost.example.com"] {
+            assert!(mistakes(&to(open)).contains("backup-key-file that seals it"), "{open}");
+            let sealed = ScheduleArgs { backup_key_file: Some("k".into()), ..to(open) };
+            assert_eq!(mistakes(&sealed), "");
+        }
+        for own in ["http://127.0.0.1:9000", "http://[::1]:9000", "http://localhost:9000"] {
+            assert_eq!(mistakes(&to(own)), "", "{own}");
+        }
     }
 
     #[test]

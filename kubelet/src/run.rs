@@ -267,7 +267,12 @@ fn volumes_timed(metrics: Metrics) -> Listener {
 }
 
 fn of_volumes(config: &Config) -> VolumesConfig {
-    VolumesConfig { root: config.root(), node_name: config.node_name.clone(), machine: "/".into() }
+    VolumesConfig {
+        root: config.root(),
+        node_name: config.node_name.clone(),
+        local_path: config.local_path(),
+        machine: "/".into(),
+    }
 }
 
 fn dra_parts(

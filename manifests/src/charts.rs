@@ -3,16 +3,18 @@
 //! No crate that is kept up renders Go templates with sprig and helm's own functions as helm does, and hooks, revisions and
 //! `helm list` are what users of charts expect: so helm itself does it, where the machine has it.
 
+use crate::MANAGER;
 use crate::documents::{Chart, Id};
 use crate::outcome::Outcome;
 use coracle_api::error::chain;
+use coracle_api::releases::{self, HASH};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::io;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
@@ -30,8 +32,6 @@ const HELM_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// Bytes of what helm says that are told: its last words say what was wrong.
 const TOLD: usize = 1024;
-/// Of a release: the archive and settings that it was made of.
-const HASH: &str = "coracle.local/manifest-hash";
 
 /// `<release>.helm.yaml` beside an archive.
 #[derive(Debug, Default, PartialEq, Deserialize)]
@@ -105,19 +105,19 @@ pub struct Helm {
 struct Revision {
     number: u32,
     status: String,
-    /// Empty where it is not ours.
     hash: String,
     /// Since when it is there.
     age: Duration,
 }
 
 impl Revision {
+    /// `None` where it is not of this directory.
     fn of(metadata: &ObjectMeta, now: Timestamp) -> Option<Self> {
         let label = |name: &str| metadata.labels.as_ref()?.get(name).cloned();
         let number = label("version")?.parse().ok()?;
         let age = metadata.creation_timestamp.as_ref().map(|made| now.duration_since(made.0));
         let age = age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default();
-        Some(Self { number, status: label("status")?, hash: label(HASH).unwrap_or_default(), age })
+        Some(Self { number, status: label("status")?, hash: label(HASH)?, age })
     }
 
     /// Helm has begun with it. Whoever calls it may have been killed, and it not.
@@ -132,21 +132,35 @@ struct Kept {
     newest: Option<Revision>,
     /// Whether any revision has ever been whole: only such a release can be upgraded or rolled back.
     was_deployed: bool,
+    /// Secrets that helm would believe, too, and that are not of this directory.
+    foreign: Vec<String>,
+}
+
+impl Kept {
+    /// Why helm must not be asked to do anything with the release: what others have written would be done with an
+    /// administrator's rights.
+    fn foreign(&self) -> Result<(), String> {
+        match (&self.newest, self.foreign.is_empty()) {
+            (_, true) => Ok(()),
+            (None, false) => Err("somebody else has installed a release of this name".to_owned()),
+            (Some(_), false) => Err(format!(
+                "somebody else has changed the release: helm is not asked to do anything with it while there is the Secret {}",
+                self.foreign.join(", ")
+            )),
+        }
+    }
 }
 
 /// Makes a release what its archive says. One that is that already is left alone, also after a restart.
 pub async fn apply(helm: &Helm, client: &Client, id: &Id, chart: &Chart) -> Outcome {
     let namespace = id.namespace_or_default();
     let failed = |why: String| Outcome::Failed(format!("{id}: {why}"));
-    let kept = match kept(client, namespace, &id.name).await {
+    let kept = match guarded(client, namespace, &id.name).await {
         Ok(kept) => kept,
         Err(why) => return failed(why),
     };
     let label = chart.hash.get(..32).unwrap_or(&chart.hash);
     match &kept.newest {
-        Some(newest) if newest.hash.is_empty() => {
-            return failed("somebody else has installed a release of this name".to_owned());
-        }
         Some(newest) if newest.status == "deployed" && newest.hash == label => return Outcome::Applied,
         Some(newest) if newest.is_pending() && newest.age < HELM_TIMEOUT => {
             let left = (HELM_TIMEOUT - newest.age).as_secs() / 60 + 1;
@@ -179,11 +193,46 @@ pub async fn apply(helm: &Helm, client: &Client, id: &Id, chart: &Chart) -> Outc
 /// Why it is still there.
 pub async fn remove(helm: &Helm, client: &Client, id: &Id) -> Result<(), String> {
     let namespace = id.namespace_or_default();
-    if kept(client, namespace, &id.name).await?.newest.is_none_or(|newest| newest.hash.is_empty()) {
-        return Ok(());
+    if kept(client, namespace, &id.name).await?.newest.is_some() {
+        guarded(client, namespace, &id.name).await?;
+        let arguments = ["uninstall", &id.name, "--namespace", namespace, "--timeout", HOOK_TIMEOUT];
+        call(helm, &arguments, "").await.map_err(|error| error.to_string())?;
     }
-    let arguments = ["uninstall", &id.name, "--namespace", namespace, "--timeout", HOOK_TIMEOUT];
-    call(helm, &arguments, "").await.map_err(|error| error.to_string())
+    mark(client, namespace, &id.name, false).await
+}
+
+/// What helm keeps of a release, from when on only administrators can change it.
+///
+/// # Errors
+/// Somebody else has a part in it.
+async fn guarded(client: &Client, namespace: &str, name: &str) -> Result<Kept, String> {
+    // Before it is marked, so that nobody else's release is kept from its owner; and once more behind the mark.
+    kept(client, namespace, name).await?.foreign()?;
+    mark(client, namespace, name, true).await?;
+    let kept = kept(client, namespace, name).await?;
+    if let Err(why) = kept.foreign() {
+        mark(client, namespace, name, false).await?;
+        return Err(why);
+    }
+    Ok(kept)
+}
+
+/// Says on the namespace whether the release is one of this directory; it is made, as helm would, where it shall be.
+async fn mark(client: &Client, namespace: &str, name: &str, kept: bool) -> Result<(), String> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let value = if kept { json!("") } else { Value::Null };
+    let patch = json!({ "metadata": { "annotations": { releases::kept(name): value } } });
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    match api.patch(namespace, &params, &Patch::Merge(&patch)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 && !kept => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            let meta = json!({ "name": namespace, "labels": { "name": namespace }, "annotations": { releases::kept(name): "" } });
+            let made: Namespace =
+                serde_json::from_value(json!({ "metadata": meta })).map_err(|error| error.to_string())?;
+            api.create(&PostParams::default(), &made).await.map(drop).map_err(|error| chain(&error))
+        }
+        done => done.map(drop).map_err(|error| chain(&error)),
+    }
 }
 
 /// Takes back what helm had begun when it was killed, and a first installation that failed: helm refuses every other one
@@ -202,10 +251,24 @@ async fn mend(helm: &Helm, namespace: &str, name: &str, kept: &Kept) -> io::Resu
 /// From where helm keeps releases: a Secret each revision.
 async fn kept(client: &Client, namespace: &str, name: &str) -> Result<Kept, String> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let of_it = ListParams::default().labels(&format!("owner=helm,name={name}"));
-    let found = secrets.list_metadata(&of_it).await.map_err(|error| chain(&error))?;
-    let now = Timestamp::now();
-    Ok(judged(found.items.iter().filter_map(|secret| Revision::of(&secret.metadata, now))))
+    let found = secrets.list_metadata(&ListParams::default()).await.map_err(|error| chain(&error))?;
+    Ok(kept_of(name, found.items.iter().map(|secret| &secret.metadata), Timestamp::now()))
+}
+
+/// Helm goes by labels, and for single revisions by the name.
+fn kept_of<'a>(release: &str, secrets: impl Iterator<Item = &'a ObjectMeta>, now: Timestamp) -> Kept {
+    let (mut revisions, mut foreign) = (Vec::new(), Vec::new());
+    for secret in secrets {
+        let label = |label: &str| secret.labels.as_ref()?.get(label).map(String::as_str);
+        let name = secret.name.as_deref().unwrap_or_default();
+        if releases::taken_for(name, label).any(|taken| taken == release) {
+            match Revision::of(secret, now) {
+                Some(revision) => revisions.push(revision),
+                None => foreign.push(name.to_owned()),
+            }
+        }
+    }
+    Kept { foreign, ..judged(revisions.into_iter()) }
 }
 
 fn judged(revisions: impl Iterator<Item = Revision>) -> Kept {
@@ -308,9 +371,35 @@ mod tests {
         assert_eq!((newest.number, newest.age, kept.was_deployed), (10, Duration::from_secs(60), true));
         assert!(newest.is_pending() && !revision("1", "failed").is_pending());
         assert!(!judged([revision("1", "failed")].into_iter()).was_deployed);
-        let foreign = Revision::of(&metadata("3", "deployed", None), now).unwrap();
-        assert_eq!((foreign.number, foreign.hash.as_str()), (3, ""));
-        assert_eq!(Revision::of(&metadata("x", "deployed", None), now), None);
+        assert_eq!(Revision::of(&metadata("3", "deployed", None), now), None);
+        assert_eq!(Revision::of(&metadata("x", "deployed", Some("h")), now), None);
+    }
+
+    #[test]
+    fn what_others_have_written_of_a_release_is_told_from_ours() {
+        let now = Timestamp::from_second(1060).unwrap();
+        let secret = |name: &str, mut metadata: ObjectMeta, release: &str| {
+            metadata.name = Some(name.to_owned());
+            let labels = metadata.labels.get_or_insert_default();
+            labels.extend([("owner", "helm"), ("name", release)].map(|(k, v)| (k.to_owned(), v.to_owned())));
+            metadata
+        };
+        let ours = secret("sh.helm.release.v1.web.v1", metadata("1", "deployed", Some("h")), "web");
+        let labelled = secret("x", metadata("7", "deployed", None), "web");
+        let named = ObjectMeta { name: Some("sh.helm.release.v1.web.v3".into()), ..ObjectMeta::default() };
+        let other = secret("sh.helm.release.v1.db.v1", metadata("1", "deployed", None), "db");
+        let of = |secrets: &[&ObjectMeta]| kept_of("web", secrets.iter().copied(), now);
+        let alone = of(&[&ours, &other]);
+        assert_eq!((alone.newest.as_ref().unwrap().number, alone.foreign()), (1, Ok(())));
+        let taken = of(&[&labelled]).foreign().unwrap_err();
+        assert_eq!(taken, "somebody else has installed a release of this name");
+        for (foreign, name) in [(&labelled, "x"), (&named, "sh.helm.release.v1.web.v3")] {
+            let told = of(&[&ours, foreign]).foreign().unwrap_err();
+            assert!(
+                told.starts_with("somebody else has changed the release") && told.ends_with(name),
+                "{told}"
+            );
+        }
     }
 
     #[tokio::test]

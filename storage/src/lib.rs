@@ -10,6 +10,7 @@ mod expand;
 mod facts;
 mod local_path;
 mod nfs;
+mod place;
 mod protection;
 mod provision;
 pub mod quota;

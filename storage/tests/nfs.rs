@@ -63,6 +63,7 @@ mod nfs {
             let config = VolumesConfig {
                 root: self.root.path().join("kubelet"),
                 node_name: NODE.to_owned(),
+                local_path: self.root.path().join("local-path"),
                 machine: "/".into(),
             };
             Volumes::new(config, Arc::new(LinuxMounter), self.table.clone(), Drivers::default())

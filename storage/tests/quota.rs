@@ -84,8 +84,12 @@ mod quota {
     }
 
     fn kubelet(place: &Path) -> Volumes {
-        let config =
-            VolumesConfig { root: place.join("kubelet"), node_name: NODE.to_owned(), machine: "/".into() };
+        let config = VolumesConfig {
+            root: place.join("kubelet"),
+            node_name: NODE.to_owned(),
+            local_path: place.to_owned(),
+            machine: "/".into(),
+        };
         Volumes::new(config, Arc::new(LinuxMounter), Arc::<Table>::default(), Drivers::default())
     }
 

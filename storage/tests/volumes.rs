@@ -18,5 +18,9 @@ mod suite;
 mod csi;
 
 #[cfg(test)]
+#[path = "volumes/local_path.rs"]
+mod local_path;
+
+#[cfg(test)]
 #[path = "volumes/sanity.rs"]
 mod sanity;

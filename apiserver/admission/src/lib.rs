@@ -16,6 +16,7 @@ mod default_toleration_seconds;
 mod event_rate_limit;
 mod image_policy;
 mod limit_ranger;
+mod local_path;
 pub mod matching;
 mod namespace_lifecycle;
 mod node_restriction;
@@ -26,6 +27,7 @@ pub mod pod_security;
 mod pod_topology_labels;
 pub mod policy;
 mod priority;
+mod releases;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
@@ -314,6 +316,8 @@ impl Admission for Chain {
         }
         let request = self.request(attributes, asking.as_deref());
         write.settle(|| self.check_escalation(attributes, object, old, request.authorizer)).await?;
+        local_path::check(&request, object, old)?;
+        write.settle(|| releases::check(&request, object, old)).await?;
         let mut timer = Timer::new(&self.metrics, attributes.operation, "validate");
         for Timed { plugin, validate, .. } in &self.plugins {
             if plugin.handles(attributes.operation) {

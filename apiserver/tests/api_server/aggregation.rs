@@ -130,6 +130,7 @@ async fn requests_go_through_in_the_users_name() {
     let answer = world.fixture.call(request).await;
     assert_eq!(answer.expect(200)["kind"], "ThingList");
     assert!(answer.headers.get("access-control-allow-origin").is_none());
+    assert!(answer.headers.get("service-worker-allowed").is_none());
     let seen = world.toy.last("/things");
     assert_eq!(seen.client, "front-proxy-client");
     assert_eq!(seen.uri, format!("{path}?labelSelector=a%3Db&x=1"));
@@ -139,6 +140,13 @@ async fn requests_go_through_in_the_users_name() {
     let groups: Vec<_> = seen.headers.get_all("x-remote-group").iter().collect();
     assert_eq!(groups, ["system:masters", "system:authenticated"]);
     assert_eq!(header("host"), "toy.default.svc:443");
+    let script = Request::get(format!("{path}?worker=1")).header("service-worker", "script");
+    let refused = world.fixture.call(script.body(Body::empty()).unwrap()).await;
+    assert_eq!(
+        (refused.status.as_u16(), &refused.body[..]),
+        (400, &b"scripts of service workers are not proxied\n"[..])
+    );
+    assert!(!world.toy.uris().iter().any(|uri| uri.contains("worker")), "it is not asked");
 }
 
 /// Which of its kinds live in namespaces only that server knows: what is asked for through a namespace is authorized in

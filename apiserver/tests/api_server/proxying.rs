@@ -128,7 +128,7 @@ async fn answer(mut request: Request<Incoming>, port: u16) -> Response<Body> {
         "host": header("host"), "authorization": header("authorization"), "forwarded": header("x-forwarded-uri"),
     });
     let response = Response::builder().header("x-echo", echo.to_string());
-    let response = response.header("access-control-allow-origin", "*");
+    let response = response.header("access-control-allow-origin", "*").header("service-worker-allowed", "/");
     let own = format!("http://{}:{port}", toy::own_address());
     match request.uri().path() {
         "/page" => response.header("content-type", "text/html").body(Body::from(format!(
@@ -252,6 +252,10 @@ async fn pages_and_redirects_lead_back() {
         assert_eq!(String::from_utf8_lossy(&page.body), expected);
         assert_eq!(page.header("content-length"), expected.len().to_string());
         assert!(page.headers.get("access-control-allow-origin").is_none());
+        assert!(page.headers.get("service-worker-allowed").is_none());
+        let script = Request::get(format!("{base}/worker.js")).header("service-worker", "script");
+        let told = world.fixture.call(script.body(Body::empty()).unwrap()).await.expect(400);
+        assert_eq!(told["message"], "scripts of service workers are not proxied");
         let moved = world.fixture.get(&format!("{base}/moved")).await;
         assert_eq!((moved.status.as_u16(), moved.header("location")), (302, &*format!("{base}/there?a=b")));
         let other = world.fixture.get(&format!("{base}/teapot")).await;

@@ -241,7 +241,7 @@ fn status(status: StatusCode) -> Response<Body> {
 
 fn json_body(value: &Value) -> Response<Body> {
     let response = Response::builder().header("content-type", "application/json");
-    let response = response.header("access-control-allow-origin", "*");
+    let response = response.header("access-control-allow-origin", "*").header("service-worker-allowed", "/");
     response.body(Body::from(value.to_string())).unwrap()
 }
 

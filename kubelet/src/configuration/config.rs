@@ -172,6 +172,11 @@ impl Config {
         self.root_dir.clone().unwrap_or_else(|| self.data_dir.join("kubelet"))
     }
 
+    /// Where this node keeps volumes of local-path.
+    pub fn local_path(&self) -> PathBuf {
+        self.data_dir.join("local-path")
+    }
+
     pub fn pods_dir(&self) -> PathBuf {
         self.root().join("pods")
     }

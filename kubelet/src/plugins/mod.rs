@@ -43,7 +43,7 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
 
 /// Makes and removes the local-path volumes of this node as its Node asks for it.
 async fn local_path(kubelet: &Kubelet) {
-    let root = kubelet.config.data_dir.join("local-path");
+    let root = kubelet.config.local_path();
     let (client, node) = (kubelet.client.clone(), kubelet.own.clone());
     coracle_storage::serve_local_path(client, node, root, Arc::new(LinuxMounter)).await;
 }

@@ -1,6 +1,6 @@
 //! `/localPath/`: volumes of the built-in provisioner that are moved off this node, or to it. Whoever asks may `create`
-//! `nodes/<node>/proxy`, as for exec, and to write pieces `update` it; who may only `get` it, as monitors do, learns how much a
-//! volume holds.
+//! `nodes/<node>/proxy`, and to write pieces `update` it; who may only `get` it learns how much a volume holds. (By `get`, as
+//! upstream, exec begins too: what running pods have mounted is no secret from whoever has it.)
 //!
 //! `GET contents?directory=` looks, `POST contents?directory=` reads a volume. `POST volume?volume=` begins one, of which
 //! `PUT volume?piece=<number>/<attempt>` are the pieces; `POST volume?end=<attempt>` says what was made of them.

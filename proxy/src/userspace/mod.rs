@@ -18,7 +18,7 @@ use addresses::Addresses;
 use async_trait::async_trait;
 use balancer::Balancer;
 use parking_lot::Mutex;
-use relay::Door;
+use relay::{Door, Room};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -28,14 +28,18 @@ use tokio::task::JoinHandle;
 /// The table that masquerades in this mode.
 const TABLE: &str = "kube-proxy-userspace";
 
-/// Where Services are reached without any right, by their port's name. Cloning shares it.
+/// What the relays of both families share. Cloning shares it.
 #[derive(Clone, Default)]
-pub struct Relays(Arc<Mutex<BTreeMap<PortName, SocketAddr>>>);
+pub struct Relays {
+    /// Where Services are reached without any right, by their port's name.
+    at: Arc<Mutex<BTreeMap<PortName, SocketAddr>>>,
+    room: Room,
+}
 
 impl Relays {
     /// As JSON: `namespace/service:port/protocol` and the address.
     pub fn json(&self) -> String {
-        let all = self.0.lock();
+        let all = self.at.lock();
         let named: BTreeMap<String, String> = all
             .iter()
             .map(|(name, at)| (format!("{}/{}", name.label(), name.protocol), at.to_string()))
@@ -143,7 +147,8 @@ impl Userspace {
     async fn open(&mut self, entrance: Entrance) -> std::io::Result<()> {
         let balancer = self.balancers.entry(entrance.name.clone()).or_default().clone();
         let networks = entrance.networks.iter().filter_map(|net| net.parse().ok()).collect();
-        let door = Door { balancer, local: entrance.local, guarded: entrance.guarded, networks };
+        let room = self.relays.room.clone();
+        let door = Door { room, balancer, local: entrance.local, guarded: entrance.guarded, networks };
         let loopback: IpAddr = match self.family {
             Family::V4 => Ipv4Addr::LOCALHOST.into(),
             Family::V6 => Ipv6Addr::LOCALHOST.into(),
@@ -168,7 +173,7 @@ impl Userspace {
         if entrance.at == At::Loopback {
             let service = entrance.name.label();
             tracing::info!(service, protocol = entrance.name.protocol, address = %at, "a Service is reached here");
-            self.relays.0.lock().insert(entrance.name.clone(), at);
+            self.relays.at.lock().insert(entrance.name.clone(), at);
         }
         self.open.insert(entrance, Open(task));
         Ok(())
@@ -183,7 +188,7 @@ impl Userspace {
                 continue;
             }
             if entrance.at == At::Loopback {
-                self.relays.0.lock().remove(&entrance.name);
+                self.relays.at.lock().remove(&entrance.name);
             }
             relay.close().await;
         }

@@ -1,14 +1,17 @@
 //! Carries bytes between clients and endpoints. What is under way goes on when a relay ends; only nothing new comes.
 
 use super::balancer::Balancer;
+use coracle_listen::Quiet;
 use ipnet::IpNet;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// How long each endpoint may take to accept; upstream's userspace proxy had these.
 const CONNECT_TIMES: [Duration; 4] =
@@ -18,14 +21,57 @@ const CONNECT_TIMES: [Duration; 4] =
 const UDP_IDLE: Duration = Duration::from_secs(60);
 /// So many clients of one UDP port are served at a time; each takes a file descriptor. Others' packets are dropped.
 const UDP_CLIENTS: usize = 1000;
+/// A TCP connection on which nothing moves for so long is ended, as the kernel forgets established ones that other modes
+/// lead (nf_conntrack_tcp_timeout_established as kube-proxy sets it).
+const TCP_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest UDP packet.
 const DATAGRAM: usize = 65_535;
 /// Packets of a client that wait for its relay; more are dropped, as a full socket buffer drops them.
 const UDP_QUEUE: usize = 64;
 
+/// Descriptors for whoever is relayed, of all Services of this process. Where they are used up, new clients are turned
+/// away and those that are there go on; the process keeps the others for itself. Cloning shares it.
+#[derive(Clone)]
+pub struct Room {
+    left: Arc<Semaphore>,
+    told: Arc<AtomicBool>,
+}
+
+/// One at the client's end and one at the endpoint's.
+const OF_A_CONNECTION: u32 = 2;
+
+impl Default for Room {
+    fn default() -> Self {
+        Self::of_process()
+    }
+}
+
+impl Room {
+    /// Half of what the process may open: 262,144 connections with the 1,048,576 that systemd gives.
+    pub fn of_process() -> Self {
+        Self::of(coracle_listen::descriptors() / 2)
+    }
+
+    fn of(descriptors: usize) -> Self {
+        let left = Arc::new(Semaphore::new(descriptors.min(Semaphore::MAX_PERMITS)));
+        Self { left, told: Arc::default() }
+    }
+
+    fn take(&self, descriptors: u32) -> Option<OwnedSemaphorePermit> {
+        let taken = self.left.clone().try_acquire_many_owned(descriptors).ok();
+        if taken.is_none() && !self.told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "half of the files that this process may open are connections to Services: more are turned away, and this is said once"
+            );
+        }
+        taken
+    }
+}
+
 /// Who may use an entrance, and where it leads.
 #[derive(Clone)]
 pub struct Door {
+    pub room: Room,
     pub balancer: Arc<Balancer>,
     /// To endpoints on this node only.
     pub local: bool,
@@ -53,14 +99,29 @@ pub async fn tcp(listener: TcpListener, door: Door) {
     }
 }
 
-async fn carry(mut client: TcpStream, door: Door) {
+async fn carry(client: TcpStream, door: Door) {
     let (Ok(peer), Ok(own)) = (client.peer_addr(), client.local_addr()) else { return };
     if !door.admits(peer) || !door.answers_at(own) {
         return;
     }
+    let Some(_room) = door.room.take(OF_A_CONNECTION) else { return };
     if let Some(mut endpoint) = connected(peer, &door).await {
+        between(client, &mut endpoint).await;
+    }
+}
+
+/// Until either side ends it, or nothing has moved for [`TCP_IDLE`].
+async fn between(
+    client: impl AsyncRead + AsyncWrite + Unpin,
+    endpoint: &mut (impl AsyncRead + AsyncWrite + Unpin),
+) {
+    // Whatever moves goes through this end.
+    let quiet = Quiet::default();
+    let mut client = quiet.stamp(client);
+    tokio::select! {
         // Either side may go at any time; the other one is told by the end of its connection.
-        let _ = tokio::io::copy_bidirectional(&mut client, &mut endpoint).await;
+        _ = tokio::io::copy_bidirectional(&mut client, endpoint) => {}
+        () = quiet.lasts(TCP_IDLE) => {}
     }
 }
 
@@ -104,14 +165,17 @@ pub async fn udp(socket: UdpSocket, door: Door) {
             None => buffer[..length].to_vec(),
         };
         clients.retain(|_, queue| !queue.is_closed());
-        if clients.len() >= UDP_CLIENTS {
-            continue;
-        }
+        let room = if clients.len() < UDP_CLIENTS { door.room.take(1) } else { None };
+        let Some(room) = room else { continue };
         let (sender, receiver) = mpsc::channel(UDP_QUEUE);
         // There is room in a new queue.
         let _ = sender.try_send(packet);
         clients.insert(client, sender);
-        tokio::spawn(exchange(socket.clone(), client, receiver, door.clone()));
+        let exchange = exchange(socket.clone(), client, receiver, door.clone());
+        tokio::spawn(async move {
+            exchange.await;
+            drop(room);
+        });
     }
 }
 
@@ -152,3 +216,7 @@ async fn exchange_with(
         }
     }
 }
+
+#[cfg(test)]
+#[path = "relay_tests.rs"]
+mod tests;

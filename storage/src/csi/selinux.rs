@@ -54,8 +54,18 @@ pub fn mount_option(
     let alone = modes.is_some_and(|modes| modes == ["ReadWriteOncePod"]);
     let (Some(files), true) = (files, takes && alone && !request.spec.is_block()) else { return Ok(None) };
     let label = label_of(request.pod, &request.volume.name, files)?;
-    // In quotes, because levels have commas.
-    Ok(label.map(|Label(parts)| format!("context=\"{}\"", parts.join(":"))))
+    label.map(option).transpose()
+}
+
+/// In quotes, because levels have commas. A quote of the pod's own would end them, and begin options that nobody allowed.
+fn option(Label(parts): Label) -> Result<String, VolumeError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_.:,-".contains(c);
+    match parts.iter().find(|part| !part.chars().all(plain)) {
+        None => Ok(format!("context=\"{}\"", parts.join(":"))),
+        Some(part) => Err(VolumeError::Invalid(format!(
+            "{part:?} is no part of an SELinux label: letters, digits and _.:,- are"
+        ))),
+    }
 }
 
 /// The one label that the containers which mount the volume have for their files.
@@ -131,6 +141,22 @@ mod tests {
         let files = Label::parse("system_u:object_r:container_file_t:s0").unwrap();
         let label = label_of(&pod, "v", &files).map_err(|error| error.to_string());
         label.map(|label| label.map(|Label(parts)| parts.join(":")))
+    }
+
+    #[test]
+    fn no_label_brings_mount_options() {
+        let of = |level: &str, user: &str| {
+            let options = serde_json::from_value(json!({ "level": level, "user": user })).unwrap();
+            let files = Label::parse("system_u:object_r:container_file_t:s0").unwrap();
+            option(label(&options, &files).unwrap()).map_err(|error| error.to_string())
+        };
+        let good = "context=\"a-b.c_u:object_r:container_file_t:s0-s15:c0.c1023,c7\"";
+        assert_eq!(of("s0-s15:c0.c1023,c7", "a-b.c_u").unwrap(), good);
+        for (level, user) in [("s0\",suid,dev,context=\"x", ""), ("s0 c1", ""), ("s0\n", ""), ("s0", "u,\\")]
+        {
+            let refused = of(level, user).unwrap_err();
+            assert!(refused.contains("is no part of an SELinux label"), "{refused}");
+        }
     }
 
     #[test]

@@ -2,10 +2,10 @@
 //! whole before they send it.
 
 use super::job::{self, Job, Size, at};
-use super::place::Place;
 use super::transfer::{NodeVolumes, TransferError, WAITING, Wanted, Written, blocking};
 use crate::beneath::Dir;
 use crate::beneath::stream::{ReceiveError, Sent, begins, receive, send};
+use crate::place::Place;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;

@@ -1,7 +1,8 @@
 //! What a node does for its local-path volumes. All of it can be done again.
 
-use super::place::{Place, PlaceError};
+use super::users::{self, InUse};
 use crate::beneath::{Dir, copy, remove_below};
+use crate::place::{Place, PlaceError};
 use crate::quota;
 use crate::volumes::image::{self, ImageError};
 use crate::volumes::{Mounter, VolumeError};
@@ -42,6 +43,8 @@ pub enum JobError {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error(transparent)]
+    InUse(#[from] InUse),
+    #[error(transparent)]
     Mount(#[from] VolumeError),
     #[error(transparent)]
     Image(#[from] ImageError),
@@ -74,6 +77,7 @@ pub fn perform(root: &Path, job: &Job, host: &dyn Mounter) -> Result<(), JobErro
         Job::Grow { directory, bytes } => grow(&Place::of(root, directory)?.path, *bytes, host),
         Job::Remove { directory } => {
             let Place { base, path } = Place::of(root, directory)?;
+            unused(&path)?;
             image::remove(&path, host)?;
             let fresh = fresh(&path);
             let projects = quota::marks(host.projects(), [path.as_path(), &fresh]);
@@ -84,6 +88,15 @@ pub fn perform(root: &Path, job: &Job, host: &dyn Mounter) -> Result<(), JobErro
             quota::release(host.projects(), &base, &projects);
             Ok(())
         }
+    }
+}
+
+/// Whoever asks, nothing is taken from under a container.
+fn unused(path: &Path) -> Result<(), JobError> {
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(at(path)(error)),
+        Ok(_) => Ok(InUse::by(&users::containers(path).map_err(at(path))?)?),
     }
 }
 
@@ -173,6 +186,8 @@ mod tests {
     use super::*;
     use crate::volumes::LinuxMounter;
     use std::fs;
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
 
     fn make(directory: &str, from: Option<&str>, bytes: Option<u64>) -> Job {
         Job::Make { directory: directory.to_owned(), from: from.map(str::to_owned), bytes, quota: None }
@@ -201,6 +216,35 @@ mod tests {
         run(&Job::Remove { directory: "one".to_owned() }).unwrap();
         run(&Job::Remove { directory: "one".to_owned() }).unwrap();
         assert!(!root.join("one").exists() && root.join("two").exists());
+    }
+
+    #[test]
+    fn what_somebody_has_mounted_is_not_removed() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: mounting needs root");
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("root");
+        perform(&root, &make("one", None, None), &LinuxMounter).unwrap();
+        fs::write(root.join("one/file"), "gold").unwrap();
+        // In a view of its own, as a container's.
+        let script = "mount --make-rprivate / && mount --bind \"$0\" /mnt && echo mounted && read -r _";
+        let mut user = std::process::Command::new("unshare");
+        let user = user.args(["--mount", "sh", "-c", script]).arg(root.join("one"));
+        let mut user = user.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(user.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "mounted\n");
+        let remove = Job::Remove { directory: "one".to_owned() };
+        let refused = perform(&root, &remove, &LinuxMounter).unwrap_err();
+        assert!(matches!(refused, JobError::InUse(_)), "{refused}");
+        assert!(refused.to_string().ends_with(&user.id().to_string()), "{refused}");
+        assert_eq!(fs::read_to_string(root.join("one/file")).unwrap(), "gold");
+        drop(user.stdin.take());
+        user.wait().unwrap();
+        perform(&root, &remove, &LinuxMounter).unwrap();
+        assert!(!root.join("one").exists());
     }
 
     /// The kernel lets nobody else resize a file system that is mounted.

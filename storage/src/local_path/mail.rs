@@ -6,6 +6,7 @@
 use super::job::Job;
 use crate::facts;
 use crate::volumes::KINDS;
+use coracle_api::storage::{ANSWERED_BY_NODE as DONE, ASKED_OF_NODE as WANTED};
 use coracle_api::well_known::VOLUME_KINDS;
 use k8s_openapi::api::core::v1::Node;
 use serde::{Deserialize, Serialize};
@@ -18,8 +19,6 @@ const ROOT: &str = "coracle.io/local-path-root";
 const ROOM: &str = "coracle.io/local-path-room";
 /// Whether quotas hold volumes to their sizes there; written by the node itself.
 const QUOTAS: &str = "coracle.io/local-path-quotas";
-const WANTED: &str = "local-path.coracle.io/";
-const DONE: &str = "done.local-path.coracle.io/";
 
 /// What a node says of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

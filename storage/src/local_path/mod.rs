@@ -8,7 +8,6 @@ pub mod incoming;
 mod job;
 mod mail;
 pub mod moving;
-mod place;
 mod plan;
 pub(crate) mod room;
 mod serve;
@@ -36,6 +35,7 @@ use moving::{Carrier, NodeProxy};
 use plan::Ending;
 use serde_json::json;
 use std::fmt;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use work::Outcome;
@@ -189,6 +189,9 @@ impl LocalPath {
             self.failed(&claim, &class, &why);
             return Ok(Action::AwaitChange);
         };
+        if let Err(why) = told_apart(self.nodes.iter(), &home) {
+            return Err(ReconcileError::Other(self.failed(&claim, &class, &why)));
+        }
         let from = match refusal {
             Some(why) => Err(why),
             None => self.source_of(&claim, &source, node).await?,
@@ -375,7 +378,9 @@ impl LocalPath {
         let ending = match self.home_by_hostname(hostname) {
             Some(home) => (plan::ending(&volume, &home.root), Some(home)),
             // Its node is gone, and the data with it.
-            None if volume.metadata.deletion_timestamp.is_some() => (Ending::LetGo, None),
+            None if volume.metadata.deletion_timestamp.is_some() && !self.is_known(hostname) => {
+                (Ending::LetGo, None)
+            }
             None => (Ending::NotYet, None),
         };
         match ending {
@@ -395,6 +400,34 @@ impl LocalPath {
             _ => return Ok(Action::AwaitChange),
         }
         provision::drop_finalizer(&self.client, name).await
+    }
+}
+
+/// The node that volumes lie on which are pinned to this hostname. A node labels itself as it likes: where several have the
+/// label, it is that of the one that is named so, and of none otherwise.
+fn holder<N: Deref<Target = Node>>(nodes: impl Iterator<Item = N>, wanted: &str) -> Option<N> {
+    let mut found: Vec<N> = nodes.filter(|node| hostname(node) == wanted).collect();
+    if found.len() > 1 {
+        found.retain(|node| node.name_any() == wanted);
+    }
+    found.pop()
+}
+
+/// Refuses a node to which no volume can be pinned, because another one has its hostname.
+fn told_apart<N: Deref<Target = Node>>(
+    mut nodes: impl Iterator<Item = N>,
+    home: &work::Home,
+) -> Result<(), String> {
+    let work::Home { node: name, hostname: label, .. } = home;
+    let same = |node: &N| node.name_any() != *name && hostname(node) == *label;
+    match nodes.find(same).filter(|_| label != name) {
+        Some(other) => {
+            let other = other.name_any();
+            Err(format!(
+                "node {name} has the hostname of node {other}, {label}: volumes could not be told apart"
+            ))
+        }
+        None => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the local-path provisioner of one node does about a claim or a volume.
 
-use super::place;
 use crate::facts::{self, HOSTNAME, LOCAL_PATH, PROVISIONED_BY, SELECTED_NODE, SizeLimit};
+use crate::place;
 use crate::provision::{FINALIZER, volume_name};
 use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume,

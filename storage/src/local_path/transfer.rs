@@ -2,10 +2,10 @@
 
 use super::incoming::Incoming;
 use super::job::{JobError, at};
-use super::place::{Place, PlaceError};
-use super::users::users;
+use super::users::{InUse, users};
 use crate::beneath::stream::{refuse, send};
 use crate::beneath::{Dir, walk};
+use crate::place::{Place, PlaceError};
 use crate::volumes::Mounter;
 use crate::volumes::image;
 use bytes::Bytes;
@@ -147,15 +147,8 @@ impl NodeVolumes {
         image::mount_if_any(&path, self.host.as_ref()).map_err(JobError::from)?;
         let dir = Dir::open(&path).map_err(at(&path))?;
         let users = users(&path).map_err(at(&path))?;
-        if users.is_empty() {
-            return Ok((path, dir));
-        }
-        let users: Vec<String> = users.iter().map(u32::to_string).collect();
-        let why = format!(
-            "processes of this node still have it mounted, perhaps of a pod that was deleted by force: {}",
-            users.join(", ")
-        );
-        Err(TransferError::Refused(why))
+        InUse::by(&users).map_err(JobError::from)?;
+        Ok((path, dir))
     }
 }
 

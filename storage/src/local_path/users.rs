@@ -16,11 +16,41 @@ struct Mount {
     point: PathBuf,
 }
 
+/// Where the kubelet makes a `subPath` ready for a container, which then has a mount of its own.
+const MADE_READY: &str = "volume-subpaths";
+
+/// Processes of this node have a volume's directory mounted.
+#[derive(Debug, thiserror::Error)]
+#[error("processes of this node still have it mounted, perhaps of a pod that was deleted by force: {0}")]
+pub struct InUse(String);
+
+impl InUse {
+    /// # Errors
+    /// There are some.
+    pub fn by(users: &[u32]) -> Result<(), Self> {
+        let users: Vec<String> = users.iter().map(u32::to_string).collect();
+        if users.is_empty() { Ok(()) } else { Err(Self(users.join(", "))) }
+    }
+}
+
 /// Processes in whose view the directory, or something in it, is mounted anywhere but where it lies.
 ///
 /// # Errors
 /// Nobody can tell then.
 pub fn users(path: &Path) -> io::Result<Vec<u32>> {
+    those(path, |_| true)
+}
+
+/// [`users`] but those who see no more of it than a copy of what the kubelet had made ready for somebody else, which a
+/// container that has a directory of the machine may keep for ever.
+///
+/// # Errors
+/// Nobody can tell then.
+pub fn containers(path: &Path) -> io::Result<Vec<u32>> {
+    those(path, |mount| !mount.point.components().any(|part| part.as_os_str() == MADE_READY))
+}
+
+fn those(path: &Path, counts: impl Fn(&Mount) -> bool) -> io::Result<Vec<u32>> {
     let path = fs::canonicalize(path)?;
     let own = mounts(&text(Path::new("/proc/self/mountinfo"))?);
     let (device, root) = place(&own, &path).ok_or(io::ErrorKind::NotFound)?;
@@ -34,7 +64,7 @@ pub fn users(path: &Path) -> io::Result<Vec<u32>> {
             Err(error) if ENDED.iter().any(|errno| error.raw_os_error() == Some(*errno as i32)) => continue,
             text => text?,
         };
-        if mounts(&text).iter().any(|mount| shows(mount, &device, &root, &path)) {
+        if mounts(&text).iter().any(|mount| shows(mount, &device, &root, &path) && counts(mount)) {
             users.push(pid);
         }
     }

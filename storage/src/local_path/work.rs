@@ -1,7 +1,7 @@
 //! Having work done for a volume on the node that it lies on.
 
 use super::job::{Job, perform};
-use super::{LocalPath, hostname, mail, plan};
+use super::{LocalPath, holder, hostname, mail, plan};
 use crate::expand::wants_to_grow;
 use crate::{facts, quota};
 use coracle_client::{Action, ObjectKey, ReconcileError};
@@ -61,8 +61,13 @@ impl LocalPath {
     }
 
     pub(crate) fn home_by_hostname(&self, wanted: &str) -> Option<Home> {
-        let node = self.nodes.iter().find(|node| hostname(node) == wanted)?;
+        let node = holder(self.nodes.iter(), wanted)?;
         self.home(&node.name_any())
+    }
+
+    /// Whether any node has the hostname.
+    pub(crate) fn is_known(&self, wanted: &str) -> bool {
+        self.nodes.iter().any(|node| hostname(&node) == wanted)
     }
 
     /// Does the work, or has it done, once.

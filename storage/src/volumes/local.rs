@@ -1,11 +1,12 @@
 //! `local` volumes and claimed `hostPath` ones: a place of this node that outlives the pod.
 
 use super::host::{Mounter, make_dir_all};
-use super::{Mounted, Record, Request, Source, Spec, VolumeError, VolumePlugin, host_path, ownership};
+use super::{Mounted, Record, Request, Spec, VolumeError, VolumePlugin, host_path, ownership};
 use crate::beneath::Dir;
-use crate::facts::SizeLimit;
-use crate::quota;
+use crate::facts::{self, SizeLimit};
+use crate::{place, quota};
 use async_trait::async_trait;
+use k8s_openapi::api::core::v1::PersistentVolume;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -71,7 +72,33 @@ async fn mounted(request: &Request<'_>, device: PathBuf) -> Result<PathBuf, Volu
 }
 
 /// A PersistentVolume of kind `hostPath`. As upstream, fsGroup is not applied.
-pub struct ClaimedHostPath;
+pub struct ClaimedHostPath {
+    /// Where this node keeps volumes of local-path.
+    pub local_path: PathBuf,
+}
+
+/// Refuses a volume of local-path that is none of this node's: another one that calls itself as this one would otherwise
+/// choose what of this machine a pod gets. Directories of volumes lie where nobody but the machine's owner can put a link
+/// in their place.
+fn of_this_node(volume: &PersistentVolume, root: &Path, path: &Path) -> Result<(), VolumeError> {
+    if facts::annotation(volume, facts::PROVISIONED_BY) != Some(facts::LOCAL_PATH) {
+        return Ok(());
+    }
+    let shown = path.display();
+    if place::below(root, path).is_none() {
+        let why = format!(
+            "the volume's path {shown} is not below {}, where this node keeps volumes",
+            root.display()
+        );
+        return Err(VolumeError::Invalid(why));
+    }
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(VolumeError::Invalid(format!("the volume's path {shown} is no directory"))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(VolumeError::io("look at volume", path, error)),
+    }
+}
 
 #[async_trait]
 impl VolumePlugin for ClaimedHostPath {
@@ -92,14 +119,14 @@ impl VolumePlugin for ClaimedHostPath {
         let source =
             request.spec.persistent().and_then(|volume| volume.host_path.clone()).unwrap_or_default();
         let path = source.path.clone();
-        let limited = match &request.spec.source {
-            Source::Claimed { volume, .. } => crate::facts::size_limit(volume),
-            _ => None,
-        };
-        let size =
-            crate::facts::storage(request.spec.persistent().and_then(|volume| volume.capacity.as_ref()));
+        let (root, volume) = (self.local_path.clone(), request.spec.persistent_volume().cloned());
+        let limited = volume.as_ref().and_then(facts::size_limit);
+        let size = facts::storage(request.spec.persistent().and_then(|volume| volume.capacity.as_ref()));
         let host = request.host.clone();
         super::blocking(move || {
+            if let Some(volume) = &volume {
+                of_this_node(volume, &root, Path::new(&source.path))?;
+            }
             match limited {
                 // It is mounted for as long as the machine runs.
                 Some(SizeLimit::File) => {

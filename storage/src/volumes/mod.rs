@@ -60,6 +60,8 @@ pub struct VolumesConfig {
     /// The kubelet's own directory, for example `/var/lib/coracle/kubelet`; pods lie in its `pods`.
     pub root: PathBuf,
     pub node_name: String,
+    /// Where the node keeps volumes of local-path, `<data-dir>/local-path`.
+    pub local_path: PathBuf,
     /// `/`, below which the machine says whether it has SELinux.
     pub machine: PathBuf,
 }
@@ -109,7 +111,7 @@ impl Volumes {
             Box::new(host_path::HostPath),
             Box::new(downward_api::DownwardApi),
             Box::new(local::Local),
-            Box::new(local::ClaimedHostPath),
+            Box::new(local::ClaimedHostPath { local_path: config.local_path.clone() }),
             Box::new(nfs::Nfs),
             Box::new(Csi::new(config, drivers, attached.subscribe())),
         ];

@@ -32,11 +32,15 @@ impl Spec {
         }
     }
 
-    pub fn persistent(&self) -> Option<&PersistentVolumeSpec> {
+    pub fn persistent_volume(&self) -> Option<&PersistentVolume> {
         match &self.source {
             Source::Inline(_) => None,
-            Source::Claimed { volume, .. } => volume.spec.as_ref(),
+            Source::Claimed { volume, .. } => Some(volume),
         }
+    }
+
+    pub fn persistent(&self) -> Option<&PersistentVolumeSpec> {
+        self.persistent_volume()?.spec.as_ref()
     }
 
     pub fn claim(&self) -> Option<&Arc<PersistentVolumeClaim>> {

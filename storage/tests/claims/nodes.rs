@@ -5,7 +5,7 @@ use crate::snapshots::{custom, install_snapshots, snapshot, snapshot_class};
 use crate::support::{until_gone, until_object};
 use coracle_storage::serve_local_path;
 use coracle_storage::volumes::LinuxMounter;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{DeleteParams, Patch};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -111,4 +111,34 @@ async fn a_snapshot_is_taken_where_its_volume_lies_and_claims_are_made_of_it() {
     let none = || async { contents().await["items"].as_array().unwrap().is_empty().then_some(()) };
     crate::support::until("no content", none, || async { contents().await.to_string() }).await;
     assert_eq!(std::fs::read_dir(&far).unwrap().count(), 0);
+}
+
+/// A node says itself what it is called and where it keeps volumes: by another one's hostname it would choose what pods find
+/// on that one.
+#[tokio::test]
+async fn a_node_with_the_hostname_of_another_gets_no_volumes() {
+    let Cluster { world, claims, volumes, root } = cluster().await;
+    let (nodes, tenants) = (Api::<Node>::all(world.admin()), root.path().join("tenants"));
+    let labels = json!({ "kubernetes.io/hostname": "n" });
+    let annotations = json!({ "coracle.io/local-path-root": tenants });
+    let meta = json!({ "name": "mimic", "labels": labels, "annotations": annotations });
+    world.create(&nodes, json!({ "metadata": meta })).await;
+    world.create(&claims, claim("local-path", "1Gi")).await;
+    claims.patch("data", &Default::default(), &selected("mimic")).await.unwrap();
+    let events = world.in_namespace::<Event>("default");
+    crate::support::until_list("told", &events, "", |all| {
+        let why = "node mimic has the hostname of node n, n: volumes could not be told apart";
+        all.iter().any(|event| event.message.as_deref().is_some_and(|text| text.ends_with(why)))
+    })
+    .await;
+    let mimic = nodes.get("mimic").await.unwrap();
+    assert!(nothing_is_open(&mimic), "it is asked for nothing: {:?}", mimic.annotations());
+    // The node that is named so goes on.
+    claims.patch("data", &Default::default(), &selected("n")).await.unwrap();
+    let bound = until_object("bound", &claims, "data", is_bound).await.spec.unwrap().volume_name.unwrap();
+    let path = volumes.get(&bound).await.unwrap().spec.unwrap().host_path.unwrap().path;
+    assert!(path.starts_with(&*root.path().join("volumes").to_string_lossy()), "{path}");
+    claims.delete("data", &DeleteParams::default()).await.unwrap();
+    until_gone("the volume", &volumes, &bound).await;
+    assert_eq!(std::fs::read_dir(root.path().join("volumes")).unwrap().count(), 0);
 }

@@ -213,7 +213,8 @@ impl Node {
 
 fn volumes(dir: &TempDir, host: &Arc<FakeMounter>, table: &Arc<Table>, drivers: &Drivers) -> Volumes {
     let (root, machine) = (dir.path().join("kubelet"), dir.path().join("machine"));
-    let config = VolumesConfig { root, node_name: NODE.to_owned(), machine };
+    let local_path = dir.path().join("local-path");
+    let config = VolumesConfig { root, node_name: NODE.to_owned(), local_path, machine };
     Volumes::new(config, host.clone(), table.clone(), drivers.clone())
 }
 

@@ -155,6 +155,40 @@ fn chart(name: &str, version: &str) -> Vec<u8> {
     tar.stdout
 }
 
+/// Whoever may write Secrets in a chart's namespace: helm would do what they say with an administrator's rights.
+fn a_tenant_has_no_part_in_it(cluster: &Cluster) {
+    cluster.ok("kubectl create rolebinding tenant -n apps --clusterrole=cluster-admin --user=tenant");
+    let secret = |name: &str, labels: &str| {
+        format!(
+            "echo '{{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"metadata\":{{\"name\":\"{name}\",\"labels\":{{{labels}}}}}}}' | kubectl create -n apps --as tenant -f -"
+        )
+    };
+    cluster.ok(&secret("plain", ""));
+    let whose = "the manifests directory keeps the release web: it is written by who may update Secrets of all namespaces";
+    let of_web = r#""owner":"helm","name":"web","version":"9","status":"deployed""#;
+    let hash = "the label coracle.local/manifest-hash is of releases";
+    for (command, why) in [
+        (secret("x", of_web), whose),
+        (secret("sh.helm.release.v1.web.v9", ""), whose),
+        (secret("x", r#""coracle.local/manifest-hash":"h""#), hash),
+        ("kubectl label secret -n apps plain owner=helm name=web --as tenant".to_owned(), whose),
+        ("kubectl label secret -n apps -l owner=helm status=failed --overwrite --as tenant".to_owned(), hash),
+        (
+            "kubectl annotate namespace apps release.coracle.local/web- --as tenant".to_owned(),
+            "name releases that the manifests directory keeps",
+        ),
+    ] {
+        let refused = cluster.run(&command);
+        assert!(refused.code != 0 && refused.stderr.contains(why), "{command}: {refused}");
+    }
+    // Another release of their own is theirs.
+    cluster.ok(&secret(
+        "sh.helm.release.v1.mine.v1",
+        r#""owner":"helm","name":"mine","version":"1","status":"deployed""#,
+    ));
+    cluster.ok("kubectl delete secret -n apps plain sh.helm.release.v1.mine.v1 --as tenant");
+}
+
 #[test]
 fn charts_become_releases_that_follow_their_archives() {
     let tools = tempfile::tempdir().expect("a directory");
@@ -187,6 +221,7 @@ fn charts_become_releases_that_follow_their_archives() {
     files.remove("web-0.1.0.tgz");
     cluster.until(&state("web-0.1.0.tgz"), "");
     cluster.says(releases, "web 3 deployed");
+    a_tenant_has_no_part_in_it(&cluster);
     // One that helm refuses, and one whose name somebody has taken.
     files.write("bad-1.0.0.tgz", "no archive");
     cluster.until_that(&state("bad-1.0.0.tgz"), |said| {
@@ -199,6 +234,16 @@ fn charts_become_releases_that_follow_their_archives() {
         &state("own-1.0.0.tgz"),
         "Failed: Release own: somebody else has installed a release of this name",
     );
+    // What was there before the archive is believed as little.
+    cluster.ok("kubectl create secret generic sh.helm.release.v1.trap.v7");
+    fs::write(files.0.join("trap-1.0.0.tgz"), chart("trap", "1.0.0")).expect("the archive");
+    cluster.until(
+        &state("trap-1.0.0.tgz"),
+        "Failed: Release trap: somebody else has installed a release of this name",
+    );
+    cluster.ok("kubectl delete secret sh.helm.release.v1.trap.v7");
+    cluster.until(&state("trap-1.0.0.tgz"), "Applied:");
+    files.remove("trap-1.0.0.tgz");
     // Gone with its archive.
     files.remove("web-0.2.0.tgz");
     files.remove("own-1.0.0.tgz");

@@ -1,5 +1,6 @@
 //! What a machine may say of itself once it has joined: whoever took it over has its credentials.
 
+use super::fails;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_tests::http::Caller;
@@ -149,4 +150,40 @@ fn no_endpoint_is_a_machines_own_loopback() {
         let told = cluster.raw("POST", path, &endpoints.to_string()).status(422, "Invalid");
         assert!(told.contains(why), "{told}");
     }
+}
+
+/// Who may label and drain machines has a right to patch Nodes, and none to the volumes that lie there.
+#[test]
+fn nodes_are_asked_for_volumes_by_the_provisioner_alone() {
+    let cluster = Cluster::start(&["--simulate-nodes", "1"]);
+    let node = cluster.until_that("kubectl get nodes -o name", |found| found.starts_with("node/"));
+    let name = node.trim().trim_start_matches("node/");
+    cluster.ok("kubectl create clusterrole labels --verb=get,patch,update,create --resource=nodes,nodes/status && kubectl create clusterrolebinding labels --clusterrole=labels --user=jane");
+    cluster.ok(&format!(
+        "kubectl label node {name} a=b --as jane && kubectl annotate node {name} a=b --as jane"
+    ));
+    let job = "local-path.coracle.io/pvc-1='{\"do\":\"remove\",\"directory\":\"pvc-1_shop_db\"}'";
+    let asked =
+        "the annotation local-path.coracle.io/pvc-1 is written by the provisioner of local-path alone";
+    let root = "the annotation coracle.io/local-path-root is written by the node itself alone";
+    let object = format!(
+        "'{{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{{\"name\":\"{name}\",\"annotations\":{{\"coracle.io/local-path-root\":\"/\"}}}}}}'"
+    );
+    for (command, why) in [
+        (format!("kubectl annotate node {name} {job} --as jane"), asked),
+        // An administrator, too: nothing that people do needs it.
+        (format!("kubectl annotate node {name} {job}"), asked),
+        (format!("kubectl annotate node {name} coracle.io/local-path-root=/ --as jane"), root),
+        (format!("echo {object} | kubectl apply --server-side -f - --as jane"), root),
+        (
+            format!(
+                "echo {object} | kubectl patch node {name} --subresource=status --type=merge --patch-file=/dev/stdin --as jane"
+            ),
+            root,
+        ),
+        (format!("echo {object} | sed s/{name}/new/ | kubectl create -f - --as jane"), root),
+    ] {
+        fails(&cluster, &command, why);
+    }
+    cluster.says(&format!("kubectl get node {name} -o jsonpath='{{.metadata.annotations.a}}'"), "b");
 }

@@ -1,5 +1,6 @@
 //! Requests that can be read in two ways: what is allowed is what is done.
 
+use super::fails;
 use coracle_tests::{Cluster, wait_for};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use std::time::Duration;
@@ -227,3 +228,49 @@ fn an_answer_arrives_whole_though_its_request_is_not_read() {
         }
     }
 }
+
+/// A WebSocket begins with a GET. Who may read everything of pods and no more enters none.
+#[test]
+fn a_right_to_read_opens_no_stream() {
+    let cluster = Cluster::simulated();
+    cluster.until("kubectl get serviceaccount default -o name", "serviceaccount/default");
+    cluster.ok("kubectl run web --image=web && kubectl wait pod/web --for=condition=Ready --timeout=60s");
+    cluster.ok("kubectl create role reader --verb=get,list,watch --resource=pods,pods/exec,pods/attach,pods/portforward,pods/log && kubectl create rolebinding reader --role=reader --user=jane");
+    cluster.ok("kubectl create role enters --verb=create --resource=pods/exec,pods/attach,pods/portforward");
+    let pod = "/api/v1/namespaces/default/pods/web";
+    let paths = ["exec?command=sh&stdout=1", "attach?stdout=1", "portforward?ports=80"];
+    let ask = |path: &str| cluster.run(&format!("kubectl get --raw '{pod}/{path}' --as jane")).stderr;
+    for path in paths {
+        let told = ask(path);
+        assert!(told.contains("pods \"web\" is forbidden: "), "{path}: {told}");
+    }
+    fails(&cluster, "kubectl exec web --as jane -- true", "is forbidden");
+    // Admission is asked before: it hears of every stream that somebody wants.
+    cluster.apply(NO_EXEC);
+    cluster.until_that(&format!("kubectl get --raw '{pod}/{}' --as jane 2>&1 || true", paths[0]), |told| {
+        told.contains("nobody enters")
+    });
+    cluster.ok("kubectl delete validatingadmissionpolicybindings,validatingadmissionpolicies nobody-enters");
+    cluster.ok("kubectl create rolebinding enters --role=enters --user=jane");
+    for path in paths {
+        cluster.until_that(&format!("kubectl get --raw '{pod}/{path}' --as jane 2>&1 || true"), |told| {
+            !told.contains("nobody enters")
+        });
+        assert!(!ask(path).contains("is forbidden"), "{path}: {}", ask(path));
+    }
+}
+
+const NO_EXEC: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: nobody-enters}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CONNECT], resources: [pods/exec]}]
+  validations: [{expression: "false", message: nobody enters}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: nobody-enters}
+spec: {policyName: nobody-enters, validationActions: [Deny]}
+"#;

@@ -46,6 +46,9 @@ pub async fn answer(
     if !remote.available {
         return plain(StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE);
     }
+    if let Err(error) = headers::refuse_service_worker(request.headers()) {
+        return plain(StatusCode::BAD_REQUEST, &error.message);
+    }
     let transport = match &remote.transport {
         Ok(transport) => transport,
         Err(error) => return plain(StatusCode::INTERNAL_SERVER_ERROR, error),
@@ -98,7 +101,7 @@ fn checked(mut response: Response<Body>) -> Response<Body> {
         let why = "the backend attempted to redirect this request, which is not permitted";
         return plain(StatusCode::BAD_GATEWAY, why);
     }
-    headers::remove_cors(response.headers_mut());
+    headers::remove_rights_of_pages(response.headers_mut());
     response
 }
 

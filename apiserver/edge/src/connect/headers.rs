@@ -1,6 +1,7 @@
 //! Which headers cross a proxy (RFC 9110, section 7.6.1).
 
 use axum::extract::ConnectInfo;
+use coracle_api::ApiError;
 use http::header::{
     AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
@@ -123,14 +124,25 @@ pub(crate) fn for_client(headers: &mut HeaderMap, upgraded: bool) {
     }
 }
 
-/// Whom a backend lets read its answers does not hold for this server (upstream's `corsRemovingTransport`).
-pub(crate) fn remove_cors(headers: &mut HeaderMap) {
+/// What a backend allows its pages does not hold for this server, whose origin they share: whom it lets read its answers
+/// (upstream's `corsRemovingTransport`), and which paths a service worker of theirs may take over.
+pub(crate) fn remove_rights_of_pages(headers: &mut HeaderMap) {
     for name in [
         "access-control-allow-credentials",
         "access-control-allow-headers",
         "access-control-allow-methods",
         "access-control-allow-origin",
+        "service-worker-allowed",
     ] {
         headers.remove(name);
+    }
+}
+
+/// Refuses what a browser asks for to install it as a service worker: it would answer for other pages of this origin, and
+/// outlive its backend.
+pub(crate) fn refuse_service_worker(headers: &HeaderMap) -> Result<(), ApiError> {
+    match headers.get_all("service-worker").iter().next() {
+        Some(_) => Err(ApiError::bad_request("scripts of service workers are not proxied")),
+        None => Ok(()),
     }
 }

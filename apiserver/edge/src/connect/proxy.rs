@@ -24,6 +24,7 @@ pub(super) async fn proxy(
     reader: &dyn Reader,
     kubelets: &KubeletClient,
 ) -> Result<Response<Body>, ApiError> {
+    headers::refuse_service_worker(request.headers())?;
     let name = Name::parse(target)?;
     let backend = targets::backend(&name, target, reader, kubelets)?;
     let path = request.uri().path();
@@ -49,7 +50,7 @@ pub(super) async fn proxy(
     parts.version = http::Version::HTTP_11;
     let sent = forward::forward(Request::from_parts(parts, body), &backend, &kubelets.ends).await;
     let mut response = sent.map_err(failed)?;
-    headers::remove_cors(response.headers_mut());
+    headers::remove_rights_of_pages(response.headers_mut());
     if upgrade {
         return Ok(response);
     }

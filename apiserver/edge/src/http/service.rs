@@ -379,6 +379,24 @@ fn attributes<'a>(info: &'a RequestInfo, user: &'a UserInfo) -> Attributes<'a> {
     }
 }
 
+/// A WebSocket begins with a GET, and a right to read is none to enter a pod: who opens a stream may `create` it, too, as
+/// upstream asks since 1.35 (`AuthorizePodWebsocketUpgradeCreatePermission`), behind admission and in its words.
+async fn may_create(server: &ServerState, info: &RequestInfo, user: &UserInfo) -> Result<(), ApiError> {
+    let opens = info.resource == "pods" && matches!(&*info.subresource, "exec" | "attach" | "portforward");
+    if !opens || info.verb == "create" {
+        return Ok(());
+    }
+    let asked = Attributes { verb: "create", ..attributes(info, user) };
+    let Verdict { decision, error } = server.authorizer.authorize(&asked).await;
+    match (decision, error) {
+        (Decision::Allow(_), _) => Ok(()),
+        (_, Some(why)) => Err(ApiError::internal(format!("the request could not be authorized: {why}"))),
+        (Decision::Deny(reason) | Decision::NoOpinion(reason), None) => {
+            Err(ApiError::forbidden(&info.group, &info.resource, &info.name, &reason))
+        }
+    }
+}
+
 async fn stream(
     server: &Arc<ServerState>,
     info: &RequestInfo,
@@ -386,6 +404,7 @@ async fn stream(
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
     let Admitted { request, query } = admit_connect::admit(server, info, user, request).await?;
+    may_create(server, info, user).await?;
     let Some(kubelets) = &server.kubelets else {
         return Err(ApiError::unavailable("this server has no client for kubelets"));
     };

@@ -15,10 +15,10 @@ pub use plan::{Route, Snapshot};
 pub use state::{Move, Remains, Spot, Step, is_held};
 
 use super::job::Job;
-use super::place::directory_in;
 use super::transfer::{Contents, TransferError, Written};
 use super::work::{Home, Outcome};
 use super::{LocalPath, mail, plan as volumes};
+use crate::place::directory_in;
 use coracle_api::storage::MOVE;
 use coracle_client::{Action, ObjectKey, ReconcileError};
 use futures::StreamExt;
@@ -62,7 +62,7 @@ pub async fn look(client: &kube::Client, volume: PersistentVolume, to: &Spot) ->
 /// The name of the node that a volume of local-path lies on.
 pub fn node_of(volume: &PersistentVolume, nodes: &[Node]) -> Option<String> {
     let label = volumes::home(volume)?;
-    nodes.iter().find(|node| super::hostname(node) == label).map(ResourceExt::name_any)
+    super::holder(nodes.iter(), label).map(ResourceExt::name_any)
 }
 
 /// Refuses what cannot fit. Of further places nobody knows before it is tried.

@@ -3,10 +3,10 @@
 use super::state::{Remains, Spot};
 use crate::csi_control::DataSource;
 use crate::facts::{self, SizeLimit};
-use crate::local_path::place::{directory_in, is_place_name};
 use crate::local_path::transfer::Wanted;
 use crate::local_path::work::Home;
-use crate::local_path::{hostname, plan};
+use crate::local_path::{holder, plan, told_apart};
+use crate::place::{directory_in, is_place_name};
 use crate::provision::FINALIZER;
 use crate::volumes::claim_name;
 use coracle_api::pod::is_terminal;
@@ -119,10 +119,11 @@ pub fn route(snapshot: &Snapshot, to: &Spot, home: impl Fn(&Node) -> Option<Home
             format!("node {} keeps no local-path volumes: its kubelet does not say where", node.name_any())
         })
     };
-    let source = nodes.iter().find(|node| hostname(node) == label);
+    let source = holder(nodes.iter(), label);
     let source = keeper(source.ok_or_else(|| format!("the node {label} that the volume lies on is gone"))?)?;
     let target = nodes.iter().find(|node| node.name_any() == to.node);
     let target = keeper(target.ok_or_else(|| format!("there is no node {}", to.node))?)?;
+    told_apart(nodes.iter(), &target)?;
     if !to.place.is_empty() && !is_place_name(&to.place) {
         return Err(format!("{:?} is no name of a place: letters, digits and - are", to.place));
     }

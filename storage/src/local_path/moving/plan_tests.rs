@@ -91,6 +91,21 @@ fn a_volume_is_the_same_in_its_new_place() {
 }
 
 #[test]
+fn a_node_with_the_hostname_of_another_gets_nothing_of_it() {
+    let mut snapshot = snapshot();
+    let mut mimic = snapshot.nodes[0].clone();
+    mimic.metadata.name = Some("zero".to_owned());
+    snapshot.nodes.insert(0, mimic);
+    let gone = "the node one.example that the volume lies on is gone";
+    assert_eq!(way(&snapshot, "two", "").unwrap_err(), gone, "nobody can tell which");
+    // The node that is named so is the one.
+    snapshot.nodes[1].metadata.name = Some("one.example".to_owned());
+    assert_eq!(way(&snapshot, "two", "").unwrap().from.node, "one.example");
+    let refused = way(&snapshot, "zero", "").unwrap_err();
+    assert!(refused.starts_with("node zero has the hostname of node one.example"), "{refused}");
+}
+
+#[test]
 fn what_cannot_be_moved_is_refused_with_its_reason() {
     let because = |change: &dyn Fn(&mut Snapshot), node: &str, place: &str| {
         let mut snapshot = snapshot();

@@ -7,7 +7,8 @@
 use super::plan::{FINALIZERS, Route, Snapshot};
 use super::state::{Move, Step};
 use crate::facts;
-use crate::local_path::{LocalPath, place, plan};
+use crate::local_path::{LocalPath, plan};
+use crate::place;
 use coracle_api::storage::MOVING;
 use coracle_client::informer::{api_for, deleting};
 use coracle_client::{ObjectKey, ReconcileError};
