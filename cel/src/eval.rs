@@ -380,9 +380,16 @@ fn select<'a>(of: &Value<'a>, field: &str, optional: bool, test: bool) -> Outcom
         Value::Optional(None) if test => Ok(Value::Bool(false)),
         Value::Optional(Some(inner)) => select(inner, field, true, false),
         Value::Optional(None) => Ok(Value::Optional(None)),
-        _ if test => EvalError::of("invalid type for field selection"),
-        _ => Err(EvalError::NoOverload),
+        Value::List(_) => Err(unsupported_index("string")),
+        // What has no fields has none of this name, null above all.
+        _ if test => Ok(Value::Bool(false)),
+        _ if optional => Ok(Value::Optional(None)),
+        _ => Err(EvalError::NoKey(field.to_owned())),
     }
+}
+
+fn unsupported_index(kind: &str) -> EvalError {
+    EvalError::Message(format!("unsupported index type '{kind}' in list"))
 }
 
 fn position(index: &Value<'_>) -> Result<i64, EvalError> {
@@ -391,7 +398,8 @@ fn position(index: &Value<'_>) -> Result<i64, EvalError> {
         Value::Int(index) => Ok(*index),
         Value::Uint(index) => i64::try_from(*index).map_err(|_| EvalError::NoOverload),
         Value::Double(index) if index.fract() == 0.0 && index.abs() < 9e15 => Ok(*index as i64),
-        _ => Err(EvalError::NoOverload),
+        Value::Double(index) => EvalError::of(format!("unsupported index value {index} in list")),
+        other => Err(unsupported_index(other.type_name())),
     }
 }
 
@@ -418,7 +426,7 @@ fn lookup<'a>(of: &Value<'a>, index: &Value<'a>, optional: bool) -> Outcome<'a> 
         }
         Value::Optional(Some(inner)) => return lookup(inner, index, true),
         Value::Optional(None) => return Ok(Value::Optional(None)),
-        _ => return Err(EvalError::NoOverload),
+        _ => (None, EvalError::NoKey(crate::functions::shown_key(index))),
     };
     match (optional, found) {
         (true, found) => Ok(found.transpose()?.map_or(Value::Optional(None), Value::some)),

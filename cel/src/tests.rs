@@ -140,18 +140,36 @@ fn libraries_do_what_their_pages_say() {
 }
 
 #[test]
+fn what_has_no_fields_has_none_of_any_name() {
+    for source in [
+        "has(self.a.b)",
+        "has(self.n.b)",
+        "has(self.n.b.c)",
+        "self.?n.?b.hasValue()",
+        "self.n[?'b'].hasValue()",
+    ] {
+        assert_eq!(run(source, &json!({ "a": 1, "n": null })).unwrap(), json!(false), "{source}");
+    }
+}
+
+#[test]
 fn what_fails_while_it_runs_says_why() {
     for (source, wanted) in [
         ("self.nothing", "no such key: nothing"),
         ("[1][5]", "index out of bounds: 5"),
         ("1 / 0", "division by zero"),
         ("9223372036854775807 + 1", "integer overflow"),
-        ("self.a.b", "no such overload"),
+        ("self.a.b", "no such key: b"),
+        ("self.n.b.c", "no such key: b"),
+        ("self.n['b']", "no such key: b"),
+        ("self.l.b", "unsupported index type 'string' in list"),
+        ("has(self.l.b)", "unsupported index type 'string' in list"),
+        ("self.l['b']", "unsupported index type 'string' in list"),
         ("optional.none().value()", "optional.none() dereference"),
         ("{'a': 1, 'a': 2}", "insert failed: key already exists"),
         ("quantity('x')", "error parsing quantity"),
     ] {
-        let error = run(source, &json!({ "a": 1 })).unwrap_err();
+        let error = run(source, &json!({ "a": 1, "n": null, "l": [1] })).unwrap_err();
         assert!(error.contains(wanted), "{source}: {error}");
     }
 }

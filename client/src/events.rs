@@ -7,9 +7,10 @@ use crate::pace::Paced;
 use crate::write;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::api::{ObjectMeta, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -23,7 +24,25 @@ const STORM_BACKLOG: usize = 32_768;
 /// In a storm one event is written so often: a twentieth of what the server can take.
 const STORM_PAUSE: Duration = Duration::from_millis(5);
 
+/// What an event of the API group events.k8s.io says beyond the older ones.
+#[derive(Clone, Debug)]
+pub struct EventAction {
+    /// What was done or could not be done to the object: `Binding`.
+    pub name: &'static str,
+    /// Another object that has to do with it.
+    pub related: Option<ObjectReference>,
+}
+
+impl EventAction {
+    /// One that concerns no other object.
+    pub fn named(name: &'static str) -> Self {
+        Self { name, related: None }
+    }
+}
+
 struct Report {
+    /// `None` for an event in the older form.
+    action: Option<EventAction>,
     regarding: ObjectReference,
     type_: &'static str,
     reason: String,
@@ -109,13 +128,31 @@ impl Recorder {
         reason: &str,
         message: impl Into<String>,
     ) {
-        let report = Report {
-            regarding,
-            type_,
-            reason: reason.to_owned(),
-            message: message.into(),
-            at: Timestamp::now(),
-        };
+        self.report(None, regarding, type_, reason, message.into());
+    }
+
+    /// An event in the form of events.k8s.io/v1, which upstream's scheduler writes. Never blocks.
+    pub fn acted(
+        &self,
+        action: EventAction,
+        regarding: ObjectReference,
+        type_: &'static str,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
+        self.report(Some(action), regarding, type_, reason, message.into());
+    }
+
+    fn report(
+        &self,
+        action: Option<EventAction>,
+        regarding: ObjectReference,
+        type_: &'static str,
+        reason: &str,
+        message: String,
+    ) {
+        let at = Timestamp::now();
+        let report = Report { action, regarding, type_, reason: reason.to_owned(), message, at };
         if self.sender.try_send(report).is_err() {
             tracing::debug!(reason, "event dropped, too many are waiting");
         }
@@ -215,7 +252,7 @@ async fn record(
     if let Some((name, count)) = verdict.past {
         let key = ObjectKey::new(subject.namespace.as_str(), name.as_str());
         let count = count + 1;
-        let patch = serde_json::json!({ "count": count, "lastTimestamp": Time(report.at), "message": report.message });
+        let patch = again(&report, count);
         match write::patch_part::<Event>(client, &key, None, &PatchParams::default(), &Patch::Merge(patch))
             .await
         {
@@ -234,9 +271,34 @@ async fn record(
     Ok(())
 }
 
+/// What changes in an event that comes again.
+fn again(report: &Report, count: i32) -> Value {
+    if report.action.is_some() {
+        return json!({ "series": { "count": count, "lastObservedTime": MicroTime(report.at) } });
+    }
+    json!({ "count": count, "lastTimestamp": Time(report.at), "message": report.message })
+}
+
+/// The event in the form of events.k8s.io: one moment, nothing of the older fields.
+fn in_the_newer_form(event: Event, action: EventAction, at: Timestamp) -> Event {
+    let component = event.reporting_component.clone().unwrap_or_default();
+    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
+    Event {
+        action: Some(action.name.to_owned()),
+        related: action.related,
+        event_time: Some(MicroTime(at)),
+        reporting_instance: Some(format!("{component}-{host}")),
+        source: None,
+        count: None,
+        first_timestamp: None,
+        last_timestamp: None,
+        ..event
+    }
+}
+
 fn new_event(source: &EventSource, subject: &Subject, report: Report) -> Event {
     let nanos = report.at.as_nanosecond();
-    Event {
+    let event = Event {
         metadata: ObjectMeta {
             name: Some(format!("{}.{nanos:x}", subject.name)),
             namespace: Some(subject.namespace.clone()),
@@ -253,6 +315,10 @@ fn new_event(source: &EventSource, subject: &Subject, report: Report) -> Event {
         reporting_component: source.component.clone(),
         reporting_instance: source.host.clone(),
         ..Event::default()
+    };
+    match report.action {
+        Some(action) => in_the_newer_form(event, action, report.at),
+        None => event,
     }
 }
 

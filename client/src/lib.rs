@@ -31,7 +31,7 @@ pub mod write;
 pub use accounts::{ClientFor, Clients};
 pub use context::Context;
 pub use controller::{Action, Controller, ReconcileError, Reconciler};
-pub use events::{EventThrottle, Recorder};
+pub use events::{EventAction, EventThrottle, Recorder};
 pub use followed_object::FollowedObject;
 pub use informer::{Delta, Informer, Informers, ObjectKey};
 pub use live_configuration::{CONFIGURATION_NAMESPACE, Configured, LiveConfiguration};

@@ -80,6 +80,7 @@ impl Scope<'_> {
             return Ok(());
         }
         let name = match object.or(old).map_or("", |o| super::metadata::text(o, "name")) {
+            _ if matches!(asked, RequestOptions::DeleteCollection(_)) => "",
             "" => self.name,
             name => name,
         };

@@ -1,6 +1,6 @@
 //! DELETE of a collection.
 
-use super::{DeleteOptions, ListOptions, Page, Scope};
+use super::{DeleteOptions, ListOptions, Page, RequestOptions, Scope};
 use coracle_api::ApiError;
 
 impl Scope<'_> {
@@ -11,6 +11,7 @@ impl Scope<'_> {
         delete: &DeleteOptions,
         list: &ListOptions,
     ) -> Result<Page, ApiError> {
+        self.warn_of_orphans(delete);
         let page = self.list(list).await?;
         for item in &page.items {
             let inner = Scope {
@@ -24,7 +25,7 @@ impl Scope<'_> {
                 now: self.now,
                 warnings: parking_lot::Mutex::default(),
             };
-            let deleted = inner.delete(delete).await;
+            let deleted = inner.delete_as(delete, RequestOptions::DeleteCollection(delete)).await;
             self.warn_once(inner.warnings.into_inner());
             match deleted {
                 Ok(_) => {}

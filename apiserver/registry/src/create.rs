@@ -1,7 +1,7 @@
 //! POST to a collection.
 
 use super::commit::{Raced, Written};
-use super::metadata::{generate_name, of, text};
+use super::metadata::{Moment, generate_name, of, text};
 use super::ownership::Owners;
 use super::{Operation, RequestOptions};
 use super::{Scope, WriteOptions};
@@ -69,13 +69,14 @@ impl Scope<'_> {
         let sent_labels = object["metadata"]["labels"].clone();
         let sent_generation = object["metadata"]["generation"].as_i64();
         self.wipe_new(&mut object);
-        self.dedup_owners(&mut object);
+        self.dedup_owners(&mut object, Moment::Sent);
         self.strategy.defaults(&mut object);
         let mut sent_errors = Vec::new();
         self.strategy.validate_sent(&object, &mut sent_errors);
         self.settle(&mut object);
         self.own(owners, options, &mut object, None).await?;
         self.mutate(Operation::Create, &mut object, None, options).await?;
+        self.dedup_owners(&mut object, Moment::Mutated);
         // Those who mutate see neither what the server decides about a new object nor a name that it makes up.
         self.check_identity(&mut object)?;
         self.stamp_new(&mut object);

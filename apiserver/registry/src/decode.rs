@@ -54,6 +54,8 @@ pub fn delete_options(content_type: &str, body: &[u8]) -> Result<Value, ApiError
 const DELETE_OPTIONS: &str = "DeleteOptions";
 const DELETE_OPTIONS_TYPE: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 const META_VERSION: &str = "meta.k8s.io/v1";
+/// How upstream calls the set of all its types.
+const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 /// How upstream calls the set of types that it reads options with.
 const META_SCHEME: &str = "pkg/apis/meta/internalversion/scheme/register.go:27";
 
@@ -212,7 +214,7 @@ impl Expected<'_> {
             self.keep_kind(&mut object);
             Ok(decode::conform_merged(&mut object, self.schema()?))
         } else {
-            self.check_kind(&object)?;
+            self.check_kind(&object, quoted)?;
             self.conform(&mut object)
         };
         match conformed? {
@@ -237,16 +239,30 @@ impl Expected<'_> {
         }
     }
 
-    /// A patch may not turn an object into one of another kind.
-    fn check_kind(&self, object: &Object) -> Result<(), ApiError> {
+    /// A patch may not turn an object into one of another kind: of a custom resource its validation says so, of others
+    /// decoding, as upstream.
+    fn check_kind(&self, object: &Object, quoted: &dyn Fn() -> String) -> Result<(), ApiError> {
         let version = coracle_api::catalogue::api_version(self.group, self.version);
-        if object["kind"] == self.kind && object["apiVersion"] == *version {
+        let text = |field: &str| object[field].as_str().unwrap_or_default();
+        let (kind, said) = (text("kind"), text("apiVersion"));
+        if kind == self.kind && *said == *version {
             return Ok(());
         }
-        Err(ApiError::bad_request(format!(
-            "the patched object is no {} in version {version:?}: a patch may not change kind and apiVersion",
-            self.kind
-        )))
+        if kind.is_empty() {
+            let quoted = quoted();
+            return Err(refused_patch(&quoted, &format!("Object 'Kind' is missing in '{quoted}'")));
+        }
+        if self.custom.is_none() {
+            let why = format!("no kind {kind:?} is registered for version {said:?} in scheme {SCHEME:?}");
+            return Err(refused_patch(&quoted(), &why));
+        }
+        let must = |field: &str, has: &str, be: &str| {
+            (has != be).then(|| FieldError::invalid(field, &has.into(), &format!("must be {be}")))
+        };
+        let errors = [must("kind", kind, self.kind), must("apiVersion", said, &version)];
+        let errors: Vec<FieldError> = errors.into_iter().flatten().collect();
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        Err(ApiError::invalid(self.group, self.kind, name, &errors))
     }
 }
 

@@ -16,6 +16,10 @@ use std::sync::Arc;
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
+/// Upstream's words.
+const ORPHANED_PODS: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
+                             remove them or set propagationPolicy=Orphan to suppress this warning";
+
 /// What is to happen to the object.
 #[derive(Debug, PartialEq)]
 enum Plan {
@@ -48,7 +52,15 @@ impl Deleted {
 impl Scope<'_> {
     /// Deletes the object named by the scope.
     pub async fn delete(&self, options: &DeleteOptions) -> Result<Deleted, ApiError> {
-        self.delete_named(self.name, options).await
+        self.warn_of_orphans(options);
+        self.delete_as(options, RequestOptions::Delete(options)).await
+    }
+
+    /// Jobs leave their pods behind where the client does not say, which few expect.
+    pub(super) fn warn_of_orphans(&self, options: &DeleteOptions) {
+        if &*self.resource.storage.key == "jobs.batch" && options.propagation.is_none() {
+            self.warn_once(vec![ORPHANED_PODS.to_owned()]);
+        }
     }
 
     /// Whether the object is in the store, and cannot be read.
@@ -71,19 +83,20 @@ impl Scope<'_> {
         Ok(Deleted { object, gone: true })
     }
 
-    pub(super) async fn delete_named(
+    /// `asked` is what admission is told of the options.
+    pub(super) async fn delete_as(
         &self,
-        name: &str,
         options: &DeleteOptions,
+        asked: RequestOptions<'_>,
     ) -> Result<Deleted, ApiError> {
+        let name = self.name;
         for attempt in 0..ATTEMPTS {
             let Some(cached) = self.current(name, attempt > 0).await? else {
                 return Err(self.not_found(name));
             };
             let old = self.working(&cached).await?;
             self.check_delete(name, &old, options)?;
-            self.validate_admission(Operation::Delete, None, Some(&old), RequestOptions::Delete(options))
-                .await?;
+            self.validate_admission(Operation::Delete, None, Some(&old), asked).await?;
             let grace = self.strategy.graceful_deletion(&old, options.grace_seconds);
             let propagation = self.propagation(&old, options);
             let options = &DeleteOptions { propagation, ..options.clone() };

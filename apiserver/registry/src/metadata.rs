@@ -21,6 +21,15 @@ pub fn generate_name(base: &str) -> String {
     coracle_api::meta::generated_name(base, rand::random())
 }
 
+/// When owner references are looked at.
+#[derive(Clone, Copy)]
+pub(super) enum Moment {
+    /// As the client has sent them.
+    Sent,
+    /// As mutating admission has left them.
+    Mutated,
+}
+
 impl Scope<'_> {
     /// Checks kind, version, name and namespace of a request body against the path, and fills in what it may
     /// leave out.
@@ -91,8 +100,9 @@ impl Scope<'_> {
         metadata.remove("selfLink");
     }
 
-    /// Drops owner references that are there twice, and tells the client once.
-    pub(super) fn dedup_owners(&self, object: &mut Object) {
+    /// Drops owner references that are there twice, and tells the client once: what it has sent, or, after admission,
+    /// what others have made of it.
+    pub(super) fn dedup_owners(&self, object: &mut Object, moment: Moment) {
         let Some(Value::Array(list)) = of(object).get_mut("ownerReferences") else { return };
         let mut twice: Vec<String> = Vec::new();
         let mut kept: Vec<Value> = Vec::with_capacity(list.len());
@@ -105,9 +115,14 @@ impl Scope<'_> {
         }
         *list = kept;
         if !twice.is_empty() {
+            let when = match moment {
+                Moment::Sent => "",
+                Moment::Mutated => " after mutating admission happens",
+            };
             self.warn_once(vec![format!(
-                ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and \
-                 may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+                ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in \
+                 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) \
+                 observed: {}",
                 twice.join(", ")
             )]);
         }

@@ -1,7 +1,7 @@
 //! PUT and PATCH, of an object or of a part of it: read, transform, check, compare and swap.
 
 use super::commit::{Raced, Written};
-use super::metadata::{finalizers, is_deleting, text};
+use super::metadata::{Moment, finalizers, is_deleting, text};
 use super::ownership::Owners;
 use super::{Operation, RequestOptions};
 use super::{Scope, WriteOptions};
@@ -180,7 +180,7 @@ impl Scope<'_> {
     ) -> Result<Result<Written, Raced>, ApiError> {
         let How { part, owners, .. } = how;
         let mut new = new;
-        self.dedup_owners(&mut new);
+        self.dedup_owners(&mut new, Moment::Sent);
         self.strategy.defaults(&mut new);
         let mut sent_errors = Vec::new();
         if matches!(part, Part::Main) {
@@ -189,6 +189,7 @@ impl Scope<'_> {
         self.settle(&mut new);
         self.own(owners, options, &mut new, Some(old)).await?;
         self.mutate(Operation::Update, &mut new, Some(old), options).await?;
+        self.dedup_owners(&mut new, Moment::Mutated);
         self.strategy.defaults(&mut new);
         self.keep_system_fields(&mut new, old);
         match part {

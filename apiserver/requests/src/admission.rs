@@ -33,6 +33,8 @@ impl Operation {
 pub enum RequestOptions<'a> {
     Write(&'a WriteOptions),
     Delete(&'a DeleteOptions),
+    /// The same of an object that goes with others: the request names none.
+    DeleteCollection(&'a DeleteOptions),
     /// Streams have no options.
     Nothing,
 }
@@ -41,7 +43,7 @@ impl RequestOptions<'_> {
     pub fn dry_run(&self) -> bool {
         match self {
             Self::Write(options) => options.dry_run,
-            Self::Delete(options) => options.dry_run,
+            Self::Delete(options) | Self::DeleteCollection(options) => options.dry_run,
             Self::Nothing => false,
         }
     }
@@ -58,7 +60,7 @@ impl RequestOptions<'_> {
                 let kind = if operation == Operation::Update { "UpdateOptions" } else { "CreateOptions" };
                 options.to_value(kind)
             }
-            Self::Delete(options) => options.to_value(),
+            Self::Delete(options) | Self::DeleteCollection(options) => options.to_value(),
             Self::Nothing => Value::Null,
         }
     }
@@ -95,6 +97,7 @@ pub struct Attributes<'a> {
     pub resource: &'a Arc<Resource>,
     pub subresource: &'a str,
     pub namespace: &'a str,
+    /// Empty where nobody knows it yet, and for the objects of a collection that is deleted.
     pub name: &'a str,
     pub dry_run: bool,
     pub asked: RequestOptions<'a>,

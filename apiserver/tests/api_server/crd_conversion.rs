@@ -206,3 +206,22 @@ async fn a_webhook_that_calls_itself_comes_to_an_end() {
     assert!(answer.status.is_server_error(), "{}", answer.status);
     assert!(asked > 1 && hook.seen().len() <= 65, "{asked} questions, then {}", hook.seen().len());
 }
+
+/// A webhook need not give back what it was given: the answer to a write is what is read afterwards.
+#[tokio::test]
+async fn a_write_is_answered_with_what_is_read() {
+    let otherwise = |review: &Value| {
+        let mut answer = good(review);
+        let objects = answer["response"]["convertedObjects"].as_array_mut().unwrap();
+        for object in objects.iter_mut().filter(|object| object["apiVersion"] == "f.convert.io/v2") {
+            object["spec"]["host"] = "otherwise".into();
+        }
+        Reaction::Raw(200, answer.to_string())
+    };
+    let (fixture, _hook) = serve(otherwise, "f.convert.io").await;
+    let hosts = "/apis/f.convert.io/v2/namespaces/default/hosts";
+    let sent = host("f.convert.io", "v2", "one", json!({ "host": "a", "port": "1" }));
+    let made = fixture.post(hosts, &sent).await.expect(201);
+    assert_eq!(made["spec"]["host"], "otherwise");
+    assert_eq!(fixture.get(&format!("{hosts}/one")).await.expect(200), made);
+}

@@ -65,6 +65,15 @@ async fn patched_and_selected() {
         "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, \
          application/merge-patch+json, application/apply-patch+yaml"
     );
+    for (kind, patch) in [
+        ("merge-patch", json!({ "kind": "Foo" })),
+        ("json-patch", json!([{ "op": "replace", "path": "/kind", "value": "Foo" }])),
+    ] {
+        assert_eq!(
+            message(&api.patch(&one, kind, &patch).await, 422),
+            "Widget.example.com \"a\" is invalid: kind: Invalid value: \"Foo\": must be Widget"
+        );
+    }
     let selected = api.get(&format!("{WIDGETS}?labelSelector=l%3D1")).await.expect(200);
     assert_eq!(selected["items"].as_array().unwrap().len(), 1);
 }

@@ -151,6 +151,33 @@ async fn collections_by_selector() {
     assert_eq!(left["items"][0]["metadata"]["name"], "b");
 }
 
+/// Jobs leave their pods behind where nothing is said, and who deletes them is told so.
+#[tokio::test]
+async fn jobs_that_leave_their_pods_behind() {
+    let api = Fixture::new().await;
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    let job = |name: &str| {
+        json!({ "metadata": { "name": name }, "spec": { "template": { "spec": { "restartPolicy": "Never",
+        "containers": [{ "name": "c", "image": "i" }] } } } })
+    };
+    let words = "299 - \"child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
+                 remove them or set propagationPolicy=Orphan to suppress this warning\"";
+    for (query, warning) in [
+        ("", words),
+        ("?propagationPolicy=Background", ""),
+        ("?propagationPolicy=Orphan", ""),
+        ("?orphanDependents=true", ""),
+    ] {
+        api.post(jobs, &job("a")).await.expect(201);
+        for path in [format!("{jobs}/a"), jobs.to_owned()] {
+            let gone = api.delete(&format!("{path}{query}")).await;
+            assert_eq!(gone.header("warning"), warning, "{path}{query}");
+        }
+        api.patch(&format!("{jobs}/a"), "merge-patch", &json!({ "metadata": { "finalizers": null } })).await;
+        api.get(&format!("{jobs}/a")).await.expect(404);
+    }
+}
+
 #[tokio::test]
 async fn namespaces_terminate_before_they_go() {
     let api = Fixture::new().await;

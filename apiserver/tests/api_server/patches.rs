@@ -215,3 +215,20 @@ async fn owner_references_are_kept_once() {
         made.header("warning")
     );
 }
+
+/// Decoding refuses it, as it refuses wrong types; a strategic merge is not decoded.
+#[tokio::test]
+async fn patches_that_change_the_kind_are_refused() {
+    let (api, uri) = with_deployment().await;
+    for (kind, patch) in [
+        ("merge-patch", json!({ "kind": "Foo" })),
+        ("json-patch", json!([{ "op": "replace", "path": "/kind", "value": "Foo" }])),
+    ] {
+        let refused = api.patch(&uri, kind, &patch).await.expect(422);
+        let message = refused["message"].as_str().unwrap();
+        assert!(message.starts_with(" \"\" is invalid: patch: Invalid value: \""), "{message}");
+        assert!(message.contains("no kind \"Foo\" is registered for version \"apps/v1\""), "{message}");
+    }
+    let kept = api.patch(&uri, "strategic-merge-patch", &json!({ "kind": "Foo" })).await.expect(200);
+    assert_eq!(kept["kind"], "Deployment");
+}

@@ -105,3 +105,26 @@ async fn mutations_reach_subresources_in_their_own_form() {
     assert_eq!(answer["spec"]["replicas"], 4);
     assert_eq!(fixture.get(&format!("{DEPLOYMENTS}/a")).await.expect(200)["spec"]["replicas"], 4);
 }
+
+/// A cluster whose questions were refused would not work.
+#[tokio::test]
+async fn questions_are_not_asked_about() {
+    let fixture = world().await;
+    let rule = json!({ "validations": [{ "expression": "false" }] });
+    fixture.enforce("p", &with(rules("*", "*", "*/*", "*"), &rule)).await;
+    let token = json!({ "spec": { "token": "x" } });
+    let access =
+        json!({ "spec": { "user": "u", "resourceAttributes": { "verb": "get", "namespace": "default" } } });
+    for (path, question) in [
+        ("authentication.k8s.io/v1/tokenreviews", &token),
+        ("authentication.k8s.io/v1/selfsubjectreviews", &json!({})),
+        ("authorization.k8s.io/v1/subjectaccessreviews", &access),
+        ("authorization.k8s.io/v1/selfsubjectaccessreviews", &access),
+        ("authorization.k8s.io/v1/selfsubjectrulesreviews", &json!({ "spec": { "namespace": "default" } })),
+        ("authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews", &access),
+    ] {
+        let answer = fixture.post(&format!("/apis/{path}"), question).await.json();
+        assert!(!message(&answer).contains("denied request"), "{path}: {answer}");
+    }
+    fixture.post(CONFIG_MAPS, &config_map("a")).await.expect(422);
+}

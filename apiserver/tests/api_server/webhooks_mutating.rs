@@ -204,6 +204,20 @@ async fn deletions_cannot_be_changed() {
     assert_eq!(hook.only()["object"], Value::Null);
 }
 
+/// A request that deletes a collection names no object, and its webhooks are told none.
+#[tokio::test]
+async fn deletions_of_collections_have_no_name() {
+    let server = server().await;
+    server.post(CONFIG_MAPS, &config_map("m")).await.expect(201);
+    let hook = hook(|_| allow()).await;
+    let rules = rule(&["DELETE"], &["configmaps"]);
+    configure(&server, VALIDATING, "a", json!([entry("a.b.c", hook.url("/"), rules)])).await;
+    server.delete(CONFIG_MAPS).await.expect(200);
+    let seen = hook.only();
+    assert_eq!((&seen["name"], &seen["oldObject"]["metadata"]["name"]), (&Value::Null, &json!("m")));
+    assert_eq!(seen["options"]["kind"], "DeleteOptions");
+}
+
 #[tokio::test]
 async fn owners_that_nobody_can_read_are_not_taken() {
     let server = server().await;
@@ -217,4 +231,63 @@ async fn owners_that_nobody_can_read_are_not_taken() {
         answer.header("warning").contains(".metadata.managedFields was in an invalid state after admission")
     );
     assert_eq!(answer.expect(201)["metadata"]["managedFields"][0]["operation"], "Update");
+}
+
+/// A webhook that puts the same owner there twice is set right, and told of.
+#[tokio::test]
+async fn owners_that_are_there_twice_after_admission_are_dropped() {
+    let server = server().await;
+    let owner = json!({ "kind": "Node", "apiVersion": "v1", "name": "n", "uid": "u" });
+    let twice = json!([{ "op": "add", "path": "/metadata/ownerReferences", "value": [owner, owner] }]);
+    let hook = hook(move |_| patch(twice.clone())).await;
+    let rules = rule(&["CREATE", "UPDATE"], &["configmaps"]);
+    configure(&server, MUTATING, "a", json!([entry("a.b.c", hook.url("/"), rules)])).await;
+    let words = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server \
+                 dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your \
+                 requests; duplicate UID(s) observed: u";
+    let change = json!({ "data": { "a": "b" } });
+    for answer in [
+        server.post(CONFIG_MAPS, &config_map("m")).await,
+        server.patch(&format!("{CONFIG_MAPS}/m"), "merge-patch", &change).await,
+    ] {
+        assert_eq!(answer.header("warning"), format!("299 - \"{words}\""));
+        let object = answer.json();
+        assert_eq!(object["metadata"]["ownerReferences"].as_array().map(Vec::len), Some(1), "{object}");
+    }
+}
+
+/// What a webhook makes of the options of a stream is decoded like any object: what is unknown is dropped.
+#[tokio::test]
+async fn options_of_streams_can_be_changed() {
+    let server = server().await;
+    let pod = json!({ "kind": "Pod", "apiVersion": "v1", "metadata": { "name": "p" },
+        "spec": { "containers": [{ "name": "c", "image": "i" }, { "name": "d", "image": "i" }] } });
+    server.post("/api/v1/namespaces/default/pods", &pod).await.expect(201);
+    let first = hook(|_| {
+        patch(json!([{ "op": "add", "path": "/unknown", "value": 1 },
+        { "op": "add", "path": "/container", "value": "d" }]))
+    })
+    .await;
+    let odd = hook(|_| patch(json!([{ "op": "add", "path": "/stdin", "value": "yes" }]))).await;
+    let rules = |what: &str| rule(&["CONNECT"], &[what]);
+    configure(
+        &server,
+        MUTATING,
+        "a",
+        json!([
+            entry("a.b.c", first.url("/"), rules("pods/exec")),
+            entry("b.b.c", odd.url("/"), rules("pods/attach"))
+        ]),
+    )
+    .await;
+    let last = hook(|_| deny("seen")).await;
+    configure(&server, VALIDATING, "v", json!([entry("v.b.c", last.url("/"), rules("*/*"))])).await;
+    let at = "/api/v1/namespaces/default/pods/p";
+    let status =
+        server.post(&format!("{at}/exec?container=c&command=ls&stdout=true"), &json!({})).await.expect(400);
+    assert_eq!(status["message"], "admission webhook \"v.b.c\" denied the request: seen");
+    let wanted = json!({ "kind": "PodExecOptions", "apiVersion": "v1", "container": "d", "command": ["ls"], "stdout": true });
+    assert_eq!(last.only()["object"], wanted);
+    let status = server.post(&format!("{at}/attach"), &json!({})).await.expect(500);
+    assert!(status["message"].as_str().unwrap_or_default().contains("stdin"), "{status}");
 }

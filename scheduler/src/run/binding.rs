@@ -6,6 +6,7 @@ use super::report::Reporter;
 use crate::framework::{Ended, Permit, Preparing, Status, WaitingPods};
 use crate::metrics::{Metric, Metrics};
 use crate::queue::Popped;
+use coracle_client::EventAction;
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -79,7 +80,7 @@ impl Binder {
             if failure.is_none() {
                 let text = format!("Successfully assigned {} to {}", pod.key, verdict.node);
                 let recorder = binder.reporter.recorder(&framework.scheduler_name);
-                recorder.event(pod.reference(), "Normal", "Scheduled", text);
+                recorder.acted(EventAction::named("Binding"), pod.reference(), "Normal", "Scheduled", text);
                 for plugin in &framework.post_bind {
                     plugin.post_bind(pod, &verdict.node).await;
                 }

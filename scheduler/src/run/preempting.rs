@@ -4,7 +4,7 @@ use super::report::Reporter;
 use crate::cache::PodInfo;
 use crate::framework::{Candidate, WaitingPods};
 use crate::queue::Popped;
-use coracle_client::write;
+use coracle_client::{EventAction, write};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -70,8 +70,10 @@ pub async fn tell(
                 }
             }
         };
-        let text = format!("Preempted by {} on node {}{place}", pod.key, candidate.node);
-        recorder.event(victim.reference(), "Normal", "Preempted", text);
+        // Whoever may read about the victim may not read the names in another namespace.
+        let text = format!("Preempted by pod {} on node {}{place}", pod.uid, candidate.node);
+        let action = EventAction { name: "Preempting", related: Some(pod.reference()) };
+        recorder.acted(action, victim.reference(), "Normal", "Preempted", text);
         let text = format!("Preempted pod {}", victim.key);
         recorder.event(pod.reference(), "Normal", "SuccessfulPreemption", text);
     }

@@ -2,7 +2,7 @@
 
 use crate::cache::PodInfo;
 use coracle_api::condition::with_transition_time;
-use coracle_client::{EventThrottle, Recorder, write};
+use coracle_client::{EventAction, EventThrottle, Recorder, write};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -89,7 +89,14 @@ impl Reporter {
     ) {
         if news {
             let recorder = self.recorder(scheduler);
-            recorder.event(pod.reference(), "Warning", "FailedScheduling", truncated(message));
+            let text = truncated(message);
+            recorder.acted(
+                EventAction::named("Scheduling"),
+                pod.reference(),
+                "Warning",
+                "FailedScheduling",
+                text,
+            );
         }
         let mut status = json!({});
         if let Some(condition) = changed(pod, reason, message) {

@@ -63,8 +63,9 @@ fn preemption(shell: &Shell) {
     let victim = victim.expect("a victim").to_owned();
     // Every step has a namespace of its own name.
     let namespace = "preemption";
+    let uid = shell.ok("kubectl get pod high-priority-pod -o jsonpath='{.metadata.uid}'");
     for wanted in [
-        format!("{victim} Normal Preempted Preempted by {namespace}/high-priority-pod on node "),
+        format!("{victim} Normal Preempted Preempted by pod {} on node ", uid.trim()),
         format!("high-priority-pod Normal SuccessfulPreemption Preempted pod {namespace}/{victim}"),
         format!("high-priority-pod Normal Scheduled Successfully assigned {namespace}/high-priority-pod to "),
         format!("{victim} Normal Killing Stopping container app"),

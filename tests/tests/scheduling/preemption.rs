@@ -12,6 +12,10 @@ fn full() -> coracle_tests::Cluster {
     cluster
 }
 
+fn uid_of(cluster: &coracle_tests::Cluster, pod: &str) -> String {
+    cluster.ok(&format!("kubectl get pod {pod} -o jsonpath='{{.metadata.uid}}'")).trim().to_owned()
+}
+
 #[test]
 fn the_important_pod_takes_the_place_of_one_and_everybody_is_told() {
     let cluster = full();
@@ -24,8 +28,14 @@ fn the_important_pod_takes_the_place_of_one_and_everybody_is_told() {
     );
     let victim = victim.trim();
     cluster.until(
-        "kubectl get events --field-selector reason=Preempted -o jsonpath='{.items[*].type} {.items[*].message}'",
-        "Normal Preempted by default/high-priority-pod on node sim-0",
+        "kubectl get events --field-selector reason=Preempted -o jsonpath='{.items[*].type} {.items[*].message} {.items[*].related.name}'",
+        &format!("Normal Preempted by pod {} on node sim-0 high-priority-pod", uid_of(&cluster, "high-priority-pod")),
+    );
+    // As upstream's scheduler writes them: with what it did, and in nothing of the older form.
+    cluster.until(
+        "kubectl get events --field-selector reason=Scheduled,involvedObject.name=high-priority-pod -o \
+         jsonpath='{range .items[*]}{.action} {.reportingComponent}{.source.component}{.count}{.firstTimestamp}{end}'",
+        "Binding default-scheduler",
     );
     cluster.until(
         "kubectl get events --field-selector reason=SuccessfulPreemption -o jsonpath='{.items[*].type} {.items[*].message}'",
@@ -110,7 +120,7 @@ fn a_volume_of_one_pod_goes_to_the_important_one() {
     cluster.until("kubectl get pods -o name", "pod/important");
     cluster.until(
         "kubectl get events --field-selector reason=Preempted -o jsonpath='{.items[*].involvedObject.name}: {.items[*].message}'",
-        "first: Preempted by default/important on node sim-0",
+        &format!("first: Preempted by pod {} on node sim-0", uid_of(&cluster, "important")),
     );
     cluster.says("kubectl get pvc alone -o jsonpath='{.status.phase}'", "Bound");
 }
@@ -142,7 +152,10 @@ fn a_pod_on_its_way_goes_back_to_the_queue() {
     );
     cluster.until(
         "kubectl get events --field-selector reason=Preempted -o jsonpath='{.items[*].message}'",
-        "Preempted by default/high-priority-pod on node sim-0 (in kube-scheduler memory).",
+        &format!(
+            "Preempted by pod {} on node sim-0 (in kube-scheduler memory).",
+            uid_of(&cluster, "high-priority-pod")
+        ),
     );
     cluster.until_that(
         "kubectl get pod waiting -o jsonpath='{.status.conditions[?(@.type==\"PodScheduled\")].message}'",

@@ -17,7 +17,7 @@ mod tests;
 pub use access_review::{local_subject_access_review, self_subject_access_review, subject_access_review};
 pub use authentication::{self_subject_review, token_review};
 pub use rules_review::self_subject_rules_review;
-pub use token_request::{TokenContext, token_request};
+pub use token_request::{Granted, TokenContext, token_request};
 
 use coracle_api::{ApiError, FieldError, Object};
 use serde_json::Value;

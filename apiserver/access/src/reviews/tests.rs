@@ -205,7 +205,7 @@ impl Tokens {
         if let Some(metadata) = request["spec"].as_object_mut().and_then(|spec| spec.remove("of")) {
             request["metadata"] = metadata;
         }
-        token_request(request, "a", name, &context)
+        token_request(request, "a", name, &context).map(|granted| granted.answer)
     }
 
     fn request(&self, spec: Value) -> Result<Object, ApiError> {
@@ -225,6 +225,8 @@ fn tokens_are_issued_and_reviewed() {
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "web-uid" });
     let answer = tokens.request(json!({ "boundObjectRef": pod, "audiences": ["vault"] })).unwrap();
     assert_eq!(answer["spec"]["expirationSeconds"], 3600);
+    let account = tokens.world.get("serviceaccounts.", "a", "bot").unwrap();
+    assert_eq!(answer["metadata"]["uid"], account["metadata"]["uid"]);
     let until: Timestamp = answer["status"]["expirationTimestamp"].as_str().unwrap().parse().unwrap();
     let left = until.as_second() - Timestamp::now().as_second();
     assert!((3590..=3600).contains(&left), "{left}");

@@ -26,15 +26,22 @@ pub struct TokenContext<'a> {
     pub now: Timestamp,
 }
 
+/// A token, and what to warn the client of.
+pub struct Granted {
+    pub answer: Object,
+    pub warning: Option<String>,
+}
+
 /// Answers `POST .../serviceaccounts/<name>/token`. The registry has authorized it (`create serviceaccounts/token`).
 pub fn token_request(
     request: Object,
     namespace: &str,
     name: &str,
     context: &TokenContext<'_>,
-) -> Result<Object, ApiError> {
+) -> Result<Granted, ApiError> {
     let mut request = request;
     super::take_namespace(&mut request, namespace)?;
+    check_node(&request["spec"], namespace, name, context)?;
     check_name(&request, name)?;
     let account = context.read.get("serviceaccounts.", namespace, name);
     let account = account.ok_or_else(|| ApiError::not_found("", "serviceaccounts", name))?;
@@ -45,28 +52,14 @@ pub fn token_request(
         );
         return Err(ApiError::conflict("authentication.k8s.io", "TokenRequest", name, &why));
     }
-    let seconds = lifetime(&request)?;
-    let most = context.tokens.max_seconds();
-    let seconds = if most > 0 { seconds.min(most) } else { seconds };
-    let (bound, pod) = bound_to(&request["spec"]["boundObjectRef"], namespace, name, context)?;
-    let named = text(&request["spec"]["boundObjectRef"], "uid");
-    check_node_token(context.user, name, pod.as_deref().map(|pod| (pod, named)))?;
-    if let Some(pod) = &pod {
-        let asked = node_audience::Request {
-            user: context.user,
-            authorizer: context.authorizer,
-            read: context.read,
-            namespace,
-            account: name,
-            audiences: &request["spec"]["audiences"],
-        };
-        node_audience::check(&asked, pod)?;
-    }
+    let asked = lifetime(&request)?;
+    let bound = bound_to(&request["spec"]["boundObjectRef"], namespace, name, context)?;
+    let (seconds, warning) = shortened(asked, context.tokens.max_seconds());
     let audiences = strings(&request["spec"]["audiences"]);
-    let uid = text(&account["metadata"], "uid").to_owned();
+    let uid = own.to_owned();
     let issue = IssueRequest {
         namespace,
-        service_account: Reference { name: name.to_owned(), uid },
+        service_account: Reference { name: name.to_owned(), uid: uid.clone() },
         audiences,
         expiration_seconds: seconds,
         bound,
@@ -74,12 +67,42 @@ pub fn token_request(
     let issued = context.tokens.issue(issue, context.now).map_err(ApiError::internal)?;
     let mut answer = request;
     answer["metadata"] = json!({
-        "name": name, "namespace": namespace, "creationTimestamp": whole_seconds(context.now),
+        "name": name, "namespace": namespace, "uid": uid, "creationTimestamp": whole_seconds(context.now),
     });
     answer["spec"]["audiences"] = json!(issued.audiences);
     answer["spec"]["expirationSeconds"] = seconds.into();
     answer["status"] = json!({ "token": issued.token, "expirationTimestamp": whole_seconds(issued.expires) });
-    Ok(answer)
+    Ok(Granted { answer, warning })
+}
+
+/// What a kubelet may ask for, which is judged before anything else, as admission does it upstream.
+fn check_node(
+    spec: &Value,
+    namespace: &str,
+    account: &str,
+    context: &TokenContext<'_>,
+) -> Result<(), ApiError> {
+    let pod = |pod: &str| context.read.get("pods.", namespace, pod);
+    let Some(pod) = check_node_token(context.user, account, &spec["boundObjectRef"], pod)? else {
+        return Ok(());
+    };
+    let asked = node_audience::Request {
+        user: context.user,
+        authorizer: context.authorizer,
+        read: context.read,
+        namespace,
+        account,
+        audiences: &spec["audiences"],
+    };
+    node_audience::check(&asked, &pod)
+}
+
+/// The lifetime within the server's bound, which is none if it is 0.
+fn shortened(asked: i64, most: i64) -> (i64, Option<String>) {
+    if most <= 0 || asked <= most {
+        return (asked, None);
+    }
+    (most, Some(format!("requested expiration of {asked} seconds shortened to {most} seconds")))
 }
 
 /// A request may name the account that the URL names.
@@ -109,16 +132,14 @@ fn lifetime(request: &Object) -> Result<i64, ApiError> {
     Ok(seconds)
 }
 
-type Pod = Option<std::sync::Arc<Object>>;
-
 fn bound_to(
     reference: &Value,
     namespace: &str,
     account: &str,
     context: &TokenContext<'_>,
-) -> Result<(Bound, Pod), ApiError> {
+) -> Result<Bound, ApiError> {
     if !reference.is_object() {
-        return Ok((Bound::default(), None));
+        return Ok(Bound::default());
     }
     let (version, kind, name) =
         (text(reference, "apiVersion"), text(reference, "kind"), text(reference, "name"));
@@ -153,10 +174,10 @@ fn bound_to(
     match resource {
         "pods" => {
             let node = node_of(&object, context.read);
-            Ok((Bound { pod: own, node, ..Bound::default() }, Some(object)))
+            Ok(Bound { pod: own, node, ..Bound::default() })
         }
-        "secrets" => Ok((Bound { secret: own, ..Bound::default() }, None)),
-        _ => Ok((Bound { node: own, ..Bound::default() }, None)),
+        "secrets" => Ok(Bound { secret: own, ..Bound::default() }),
+        _ => Ok(Bound { node: own, ..Bound::default() }),
     }
 }
 

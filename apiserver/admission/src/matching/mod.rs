@@ -33,6 +33,22 @@ pub fn is_exempt(attributes: &Attributes<'_>) -> bool {
         && EXEMPT.contains(&&*attributes.resource.plural)
 }
 
+/// Questions that no policy is asked about: a cluster that cannot ask them would not work. Webhooks see them.
+const QUESTIONS: [(&str, &str); 6] = [
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authorization.k8s.io", "subjectaccessreviews"),
+];
+
+/// Whether policies are not asked about a request.
+pub fn is_exempt_from_policies(attributes: &Attributes<'_>) -> bool {
+    let resource = (&*attributes.resource.group, &*attributes.resource.plural);
+    is_exempt(attributes) || QUESTIONS.contains(&resource)
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchPolicy {
     /// Only requests in the very version that a rule names.

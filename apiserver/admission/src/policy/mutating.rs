@@ -4,7 +4,7 @@ use super::compiled::{Binding, Mutating, Mutation};
 use super::patch::{self, Refused};
 use super::set::{Bound, Cached};
 use super::{asker, params, request_of, shown_name};
-use crate::matching::{Matcher, is_exempt};
+use crate::matching::{Matcher, is_exempt_from_policies};
 use crate::{MutatingStep, Operation, Round, Write, kind_of};
 use coracle_api::{ApiError, Object, Resource};
 use coracle_cel::Value;
@@ -76,7 +76,7 @@ impl MutatingStep for MutatingPolicies {
     ) -> Result<(), ApiError> {
         let Some(set) = self.0.get(&**write.read, write.metrics) else { return Ok(()) };
         // What goes is not changed: `*` stands for all other operations.
-        if is_exempt(write.attributes) || write.attributes.operation == Operation::Delete {
+        if is_exempt_from_policies(write.attributes) || write.attributes.operation == Operation::Delete {
             return Ok(());
         }
         let mut dispatch = Dispatch { write, old, problems: Vec::new(), invocations: Vec::new() };

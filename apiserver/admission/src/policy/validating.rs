@@ -5,7 +5,7 @@ use super::set::{Bound, Cached};
 use super::validator::{Annotation, Decision, Verdict, validate};
 use super::{asker, params, request_of, shown_name};
 use crate::annotations::annotate;
-use crate::matching::{Matcher, is_exempt};
+use crate::matching::{Matcher, is_exempt_from_policies};
 use crate::{Attributes, ValidatingStep, Write};
 use coracle_api::{ApiError, Object, Resource};
 use coracle_strategy::expression::{Asker, Input};
@@ -89,7 +89,7 @@ impl ValidatingStep for ValidatingPolicies {
         old: Option<&Object>,
     ) -> Result<(), ApiError> {
         let Some(set) = self.0.get(&**write.read, write.metrics) else { return Ok(()) };
-        if is_exempt(write.attributes) {
+        if is_exempt_from_policies(write.attributes) {
             return Ok(());
         }
         let mut dispatch = Dispatch { write, object, old, asker: None, namespace: None, denials: Vec::new() };

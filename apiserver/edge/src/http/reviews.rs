@@ -90,8 +90,9 @@ impl Call<'_> {
             };
             reviews::token_request(request.clone(), scope.namespace, scope.name, &context)
         };
-        let answer = self.server.authorizer.settle(work).await?;
-        Ok(Reply::json(StatusCode::CREATED, answer))
+        let granted = self.server.authorizer.settle(work).await?;
+        scope.warn(granted.warning);
+        Ok(Reply::json(StatusCode::CREATED, granted.answer))
     }
 
     /// The kinds that are asked and answered, but not kept.

@@ -126,8 +126,8 @@ impl CustomResource {
         self.converted_to(stored.unwrap_or(self.at), object).await
     }
 
-    /// Of an object as it will be stored, under another version than this one: how this version reads it back. `None`
-    /// where a webhook converts and nothing is filled in, so that it would only be asked for what is known.
+    /// Of an object as it will be stored, under another version than this one: how this version reads it back, which a
+    /// webhook may see otherwise than as it was sent. `None` without a definition of the stored version.
     ///
     /// # Errors
     /// The conversion webhook's.
@@ -135,9 +135,6 @@ impl CustomResource {
         let Some(at) = self.definition.version(stored_version(stored)) else { return Ok(None) };
         let mut filled = stored.clone();
         self.definition.schema(at).fill(&mut filled);
-        if self.definition.conversion != Conversion::None && filled == *stored {
-            return Ok(None);
-        }
         self.converted(filled).await.map(Some)
     }
 
