@@ -1,5 +1,5 @@
-//! Where a node's volumes of local-path lie: in its root, and in further places that whoever owns the machine has put there: directories,
-//! mounts or links to directories of other disks, whose names begin with `@`.
+//! Where a node's volumes of local-path lie: in its root, and in further places that whoever owns the machine has put there:
+//! directories, mounts or links to directories of other disks, whose names begin with `@`.
 
 use std::path::{Component, Path, PathBuf};
 

@@ -4,7 +4,8 @@ use super::host::{Mounter, make_dir_all};
 use super::{Mounted, Record, Request, Spec, VolumeError, VolumePlugin, host_path, ownership};
 use crate::beneath::Dir;
 use crate::facts::{self, SizeLimit};
-use crate::{place, quota};
+use crate::place::{self, Place};
+use crate::quota;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use std::os::unix::fs::FileTypeExt;
@@ -85,13 +86,14 @@ fn of_this_node(volume: &PersistentVolume, root: &Path, path: &Path) -> Result<(
         return Ok(());
     }
     let shown = path.display();
-    if place::below(root, path).is_none() {
+    let Some(directory) = place::below(root, path) else {
         let why = format!(
             "the volume's path {shown} is not below {}, where this node keeps volumes",
             root.display()
         );
         return Err(VolumeError::Invalid(why));
-    }
+    };
+    Place::of(root, &directory).map_err(|error| VolumeError::Invalid(error.to_string()))?;
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => Ok(()),
         Ok(_) => Err(VolumeError::Invalid(format!("the volume's path {shown} is no directory"))),

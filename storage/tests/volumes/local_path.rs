@@ -27,13 +27,14 @@ async fn a_volume_that_is_none_of_this_nodes_leads_nowhere_on_it() {
         (root.join("own/inner"), "where this node keeps volumes"),
         (root.join("@big/../../tenant"), "where this node keeps volumes"),
         (root.clone(), "where this node keeps volumes"),
+        (root.join("@none/new"), "@none on this node"),
         (root.join("linked"), "is no directory"),
     ] {
         provisioned(&node, &path);
         let error = node.mount(&pod("u1", &of_claim())).await.unwrap_err();
         assert!(error.ends_with(why), "{}: {error}", path.display());
     }
-    assert!(!tenant.join("new").exists());
+    assert!(!tenant.join("new").exists() && !root.join("@none").exists());
     for own in ["own", "new", "@big/own"] {
         provisioned(&node, &root.join(own));
         node.mount(&pod(&own.replace(['@', '/'], "-"), &of_claim())).await.unwrap();
