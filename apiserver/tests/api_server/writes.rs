@@ -135,7 +135,7 @@ async fn bad_patches_change_nothing() {
     let made = api.post(CONFIG_MAPS, &config_map("a")).await.expect(201);
     api.patch(&uri, "merge-patch", &json!([])).await.expect(400);
     api.patch(&uri, "json-patch", &json!({})).await.expect(400);
-    api.patch(&uri, "merge-patch", &json!({"kind": "Pod"})).await.expect(400);
+    api.patch(&uri, "merge-patch", &json!({"kind": "Pod"})).await.expect(422);
     api.patch(&uri, "merge-patch", &json!({"data": "text"})).await.expect(422);
     api.patch(&uri, "merge-patch", &json!({"metadata": {"resourceVersion": "99"}})).await.expect(409);
     api.ask("PATCH", &uri, "application/json", "{}").await.expect(415);

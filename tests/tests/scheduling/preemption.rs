@@ -34,7 +34,7 @@ fn the_important_pod_takes_the_place_of_one_and_everybody_is_told() {
     // As upstream's scheduler writes them: with what it did, and in nothing of the older form.
     cluster.until(
         "kubectl get events --field-selector reason=Scheduled,involvedObject.name=high-priority-pod -o \
-         jsonpath='{range .items[*]}{.action} {.reportingComponent}{.source.component}{.count}{.firstTimestamp}{end}'",
+         jsonpath='{range .items[*]}{.action} {.reportingComponent}{.source.component}{.count}{end}'",
         "Binding default-scheduler",
     );
     cluster.until(

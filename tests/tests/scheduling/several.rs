@@ -53,7 +53,7 @@ fn a_pod_chooses_its_scheduler() {
     let _second = Scheduler::start(&cluster, "second", true);
     cluster.ok("kubectl wait pod/mine --for=condition=Ready --timeout=100s");
     cluster.until(
-        "kubectl get events --field-selector reason=Scheduled,involvedObject.name=mine -o jsonpath='{.items[*].source.component}'",
+        "kubectl get events --field-selector reason=Scheduled,involvedObject.name=mine -o jsonpath='{.items[*].reportingComponent}'",
         "second",
     );
     cluster.ok("kubectl get lease second -n kube-system -o name");
