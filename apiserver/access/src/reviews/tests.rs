@@ -1,5 +1,5 @@
 use super::*;
-use crate::authn::{Authenticator, ServiceAccountTokens};
+use crate::authn::{Authenticator, Issuing, ServiceAccountTokens};
 use crate::authz::testing::World;
 use crate::authz::{Chain, MASTERS};
 use coracle_api::UserInfo;
@@ -187,15 +187,23 @@ struct Tokens {
 
 impl Tokens {
     fn new() -> Self {
+        Self::issuing(Issuing::default())
+    }
+
+    fn issuing(issuing: Issuing) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let pki = Pki::ensure(dir.path(), PkiOptions::default()).unwrap();
-        let tokens = Arc::new(ServiceAccountTokens::new(pki.service_account_key()));
+        let tokens = Arc::new(ServiceAccountTokens::with(pki.service_account_key(), issuing));
         let world = world();
         let authenticator = Authenticator::new(&pki, tokens, world.clone()).unwrap();
         Self { world, authenticator, _dir: dir }
     }
 
     fn request_as(&self, user: &UserInfo, name: &str, spec: Value) -> Result<Object, ApiError> {
+        self.granted_to(user, name, spec).map(|granted| granted.answer)
+    }
+
+    fn granted_to(&self, user: &UserInfo, name: &str, spec: Value) -> Result<Granted, ApiError> {
         let tokens = self.authenticator.tokens();
         let authorizer = Chain::new(self.world.clone(), self.world.generation());
         let context =
@@ -205,7 +213,7 @@ impl Tokens {
         if let Some(metadata) = request["spec"].as_object_mut().and_then(|spec| spec.remove("of")) {
             request["metadata"] = metadata;
         }
-        token_request(request, "a", name, &context).map(|granted| granted.answer)
+        token_request(request, "a", name, &context)
     }
 
     fn request(&self, spec: Value) -> Result<Object, ApiError> {
@@ -216,6 +224,22 @@ impl Tokens {
         let review = json!({ "kind": "TokenReview", "spec": { "token": token, "audiences": audiences } });
         token_review(review, &self.authenticator).now_or_never().expect("nobody is asked").unwrap()["status"]
             .clone()
+    }
+}
+
+#[test]
+fn who_asks_for_more_than_the_server_allows_is_told_what_it_got() {
+    let tokens = Tokens::issuing(Issuing { max_seconds: 3600, ..Issuing::default() });
+    let jane = UserInfo::authenticated("jane", &[]);
+    for (asked, got, warning) in [
+        (3600, 3600, None),
+        (7200, 3600, Some("requested expiration of 7200 seconds shortened to 3600 seconds".to_owned())),
+    ] {
+        let granted = tokens.granted_to(&jane, "bot", json!({ "expirationSeconds": asked })).unwrap();
+        assert_eq!(
+            (granted.answer["spec"]["expirationSeconds"].as_i64(), granted.warning),
+            (Some(got), warning)
+        );
     }
 }
 
