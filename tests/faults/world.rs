@@ -23,6 +23,7 @@ apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 nodeLeaseDurationSeconds: 4
 evictionHard: {memory.available: 1Mi}
+mergeDefaultEvictionSettings: false
 "#;
 /// So much of every log is shown after a failure.
 const LOG_LINES: usize = 25;

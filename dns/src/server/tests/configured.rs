@@ -80,6 +80,8 @@ async fn others_are_asked_once_while_their_answer_lasts_and_old_ones_bridge_thei
         assert!(begun.elapsed() < Duration::from_secs(20), "it never grew old");
         let answer = ask(server, "www.example.org.", RecordType::A).await;
         assert_eq!(addresses(&answer), ["192.0.2.7"]);
+        // Fewer a second than a client is left on the slowest machine: of a flood some are not answered.
+        tokio::time::sleep(Duration::from_millis(25)).await;
     }
     let unknown = ask(server, "new.example.org.", RecordType::A).await;
     assert_eq!(code(&unknown), ResponseCode::ServFail);
