@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::api::{ObjectMeta, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -274,27 +274,40 @@ async fn record(
 /// What changes in an event that comes again.
 fn again(report: &Report, count: i32) -> Value {
     if report.action.is_some() {
-        return json!({ "series": { "count": count, "lastObservedTime": MicroTime(report.at) } });
+        let series = json!({ "count": count, "lastObservedTime": MicroTime(report.at) });
+        return json!({ "series": series, "message": report.message });
     }
     json!({ "count": count, "lastTimestamp": Time(report.at), "message": report.message })
 }
 
 /// The event in the form of events.k8s.io: one moment, nothing of the older fields.
-fn in_the_newer_form(event: Event, action: EventAction, at: Timestamp) -> Event {
-    let component = event.reporting_component.clone().unwrap_or_default();
-    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
+fn in_the_newer_form(event: Event, source: &EventSource, action: EventAction, at: Timestamp) -> Event {
+    let component = source.component.as_deref().unwrap_or_default();
     Event {
         action: Some(action.name.to_owned()),
         related: action.related,
         event_time: Some(MicroTime(at)),
-        reporting_instance: Some(format!("{component}-{host}")),
-        source: None,
-        count: None,
-        first_timestamp: None,
-        last_timestamp: None,
+        reporting_instance: Some(format!("{component}-{}", *HOST)),
         ..event
     }
 }
+
+/// The event in the older form.
+fn in_the_older_form(event: Event, source: &EventSource, at: Timestamp) -> Event {
+    Event {
+        count: Some(1),
+        first_timestamp: Some(Time(at)),
+        last_timestamp: Some(Time(at)),
+        source: Some(source.clone()),
+        reporting_instance: source.host.clone(),
+        ..event
+    }
+}
+
+/// The machine's name, as far as it is text.
+static HOST: LazyLock<String> = LazyLock::new(|| {
+    nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default()
+});
 
 fn new_event(source: &EventSource, subject: &Subject, report: Report) -> Event {
     let nanos = report.at.as_nanosecond();
@@ -308,17 +321,12 @@ fn new_event(source: &EventSource, subject: &Subject, report: Report) -> Event {
         type_: Some(report.type_.to_owned()),
         reason: Some(report.reason),
         message: Some(report.message),
-        count: Some(1),
-        first_timestamp: Some(Time(report.at)),
-        last_timestamp: Some(Time(report.at)),
-        source: Some(source.clone()),
         reporting_component: source.component.clone(),
-        reporting_instance: source.host.clone(),
         ..Event::default()
     };
     match report.action {
-        Some(action) => in_the_newer_form(event, action, report.at),
-        None => event,
+        Some(action) => in_the_newer_form(event, source, action, report.at),
+        None => in_the_older_form(event, source, report.at),
     }
 }
 

@@ -17,7 +17,7 @@ pub struct LifecycleArgs {
     /// The same for a node whose kubelet has not spoken yet [default: 1m0s]
     #[arg(long, value_name = "DURATION")]
     pub node_startup_grace_period: Option<Time>,
-    /// How many lost nodes of a zone give up their pods in a second; 0 is none, more than 1 is 1 [default: 0.1]
+    /// How many lost nodes of a zone give up their pods in a second; 0 is none [default: 0.1]
     #[arg(long, value_name = "RATE")]
     pub node_eviction_rate: Option<f64>,
     /// The same in a large zone most of which is lost [default: 0.01]

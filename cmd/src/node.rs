@@ -127,7 +127,7 @@ impl ServerParts {
             port: settings.port.clone(),
             node_name: settings.node_name.clone(),
             pods_dir: settings.pods_dir(),
-            volumes: NodeVolumes::new(settings.data_dir.join("local-path"), Arc::new(LinuxMounter)),
+            volumes: NodeVolumes::new(settings.local_path(), Arc::new(LinuxMounter)),
             stream_idle: settings.streaming_connection_idle_timeout,
             standalone: settings.standalone,
             metrics: settings.metrics.clone(),

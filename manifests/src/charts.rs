@@ -155,7 +155,7 @@ impl Kept {
 pub async fn apply(helm: &Helm, client: &Client, id: &Id, chart: &Chart) -> Outcome {
     let namespace = id.namespace_or_default();
     let failed = |why: String| Outcome::Failed(format!("{id}: {why}"));
-    let kept = match guarded(client, namespace, &id.name).await {
+    let kept = match Box::pin(taken(client, namespace, &id.name)).await {
         Ok(kept) => kept,
         Err(why) => return failed(why),
     };
@@ -193,21 +193,27 @@ pub async fn apply(helm: &Helm, client: &Client, id: &Id, chart: &Chart) -> Outc
 /// Why it is still there.
 pub async fn remove(helm: &Helm, client: &Client, id: &Id) -> Result<(), String> {
     let namespace = id.namespace_or_default();
-    if kept(client, namespace, &id.name).await?.newest.is_some() {
-        guarded(client, namespace, &id.name).await?;
+    let known = kept(client, namespace, &id.name).await?;
+    if known.newest.is_some() {
+        Box::pin(guarded(client, namespace, &id.name, known)).await?;
         let arguments = ["uninstall", &id.name, "--namespace", namespace, "--timeout", HOOK_TIMEOUT];
         call(helm, &arguments, "").await.map_err(|error| error.to_string())?;
     }
     mark(client, namespace, &id.name, false).await
 }
 
-/// What helm keeps of a release, from when on only administrators can change it.
+/// [`guarded`], of what is kept now.
+async fn taken(client: &Client, namespace: &str, name: &str) -> Result<Kept, String> {
+    guarded(client, namespace, name, kept(client, namespace, name).await?).await
+}
+
+/// What helm keeps of a release, from when on only administrators can change it; `known` is what it kept before.
 ///
 /// # Errors
 /// Somebody else has a part in it.
-async fn guarded(client: &Client, namespace: &str, name: &str) -> Result<Kept, String> {
+async fn guarded(client: &Client, namespace: &str, name: &str, known: Kept) -> Result<Kept, String> {
     // Before it is marked, so that nobody else's release is kept from its owner; and once more behind the mark.
-    kept(client, namespace, name).await?.foreign()?;
+    known.foreign()?;
     mark(client, namespace, name, true).await?;
     let kept = kept(client, namespace, name).await?;
     if let Err(why) = kept.foreign() {
@@ -217,7 +223,8 @@ async fn guarded(client: &Client, namespace: &str, name: &str) -> Result<Kept, S
     Ok(kept)
 }
 
-/// Says on the namespace whether the release is one of this directory; it is made, as helm would, where it shall be.
+/// Says on the namespace whether the release is one of this directory. It is made where it shall be, as helm makes it, and
+/// before helm is asked: nobody may write there first.
 async fn mark(client: &Client, namespace: &str, name: &str, kept: bool) -> Result<(), String> {
     let api: Api<Namespace> = Api::all(client.clone());
     let value = if kept { json!("") } else { Value::Null };

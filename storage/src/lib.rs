@@ -24,7 +24,9 @@ use coracle_client::{Clients, Context};
 
 pub use binder::Here;
 pub use csi_control::CsiConfig;
-pub use local_path::{LocalPathConfig, incoming, moving, serve as serve_local_path, transfer};
+pub use local_path::{
+    LocalPathConfig, incoming, moving, root_in as local_path_root, serve as serve_local_path, transfer,
+};
 pub use nfs::NfsConfig;
 pub use snapshots::DEFINITIONS as SNAPSHOT_DEFINITIONS;
 

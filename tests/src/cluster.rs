@@ -121,7 +121,7 @@ impl Cluster {
     /// Two simulated nodes: what most tests want.
     pub fn simulated() -> Self {
         let cluster = Self::start(&["--simulate-nodes", "2"]);
-        cluster.until_nodes(|nodes| nodes.iter().all(is_ready));
+        cluster.until_nodes(|nodes| !nodes.is_empty() && nodes.iter().all(is_ready));
         // A controller's; who watches ConfigMaps must not take it for its own.
         cluster.until_there("/api/v1/namespaces/default/configmaps/kube-root-ca.crt");
         cluster
@@ -163,9 +163,13 @@ impl Cluster {
     fn until_nodes(&self, content: impl Fn(&[Value]) -> bool) {
         wait_for("nodes", START_LIMIT, || {
             let answer = self.raw("GET", "/api/v1/nodes", "");
-            let nodes = serde_json::from_str::<Value>(&answer.text).unwrap_or_default();
-            let nodes = nodes["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-            if content(nodes) { Ok(()) } else { Err(format!("{answer:?}\n{}", self.log_tail())) }
+            let seen = || format!("{answer:?}\n{}", self.log_tail());
+            if answer.code != 200 {
+                return Err(seen());
+            }
+            let list = answer.json();
+            let nodes = list["items"].as_array().expect("a list has items");
+            if content(nodes) { Ok(()) } else { Err(seen()) }
         });
     }
 

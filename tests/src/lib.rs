@@ -15,6 +15,8 @@ pub mod http;
 pub mod image;
 pub mod kms;
 pub mod load;
+#[cfg(test)]
+mod profiles;
 pub mod provider;
 pub mod rest;
 pub mod shell;

@@ -317,7 +317,6 @@ impl Admission for Chain {
         let request = self.request(attributes, asking.as_deref());
         write.settle(|| self.check_escalation(attributes, object, old, request.authorizer)).await?;
         local_path::check(&request, object, old)?;
-        write.settle(|| releases::check(&request, object, old)).await?;
         let mut timer = Timer::new(&self.metrics, attributes.operation, "validate");
         for Timed { plugin, validate, .. } in &self.plugins {
             if plugin.handles(attributes.operation) {
@@ -329,6 +328,8 @@ impl Admission for Chain {
             let outcome = step.validate(&write, object, old).await;
             timer.done(step.name(), outcome)?;
         }
+        // Behind whoever may take his time: what is kept is looked up as late as can be.
+        write.settle(|| releases::check(&request, object, old)).await?;
         answered(asking.as_deref())?;
         match (&self.quota, object) {
             (Some(quota), Some(object)) => {

@@ -42,6 +42,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -143,6 +144,8 @@ pub struct Pki {
     leaves: Vec<RwLock<Arc<Issued>>>,
     /// Serializes renewals, and holds the time before which none is tried again.
     renewal: Mutex<Timestamp>,
+    /// Renewals of the certificate of port 10250 that failed.
+    kubelet_failures: AtomicU64,
 }
 
 impl Pki {
@@ -176,6 +179,7 @@ impl Pki {
             service_account,
             leaves,
             renewal: Mutex::new(Timestamp::MIN),
+            kubelet_failures: AtomicU64::default(),
         }))
     }
 
@@ -287,8 +291,11 @@ impl Pki {
         if now < *not_before || slot.read().satisfies(&wanted, now) {
             return Ok(false);
         }
-        self.replace_slot(leaf, &wanted, now, &mut not_before)?;
-        Ok(true)
+        let replaced = self.replace_slot(leaf, &wanted, now, &mut not_before);
+        if replaced.is_err() && leaf == Leaf::Kubelet {
+            self.kubelet_failures.fetch_add(1, Ordering::Relaxed);
+        }
+        replaced.map(|()| true)
     }
 
     /// Replaces a leaf that is good yet, as when it was revoked. The old one is not taken back by this.

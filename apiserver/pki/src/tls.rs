@@ -17,6 +17,7 @@ use rustls::{
 };
 use std::fmt;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -74,6 +75,11 @@ impl Pki {
     /// When the certificate of port 10250 ends, which is renewed before.
     pub fn kubelet_serving_end(&self) -> Timestamp {
         Timestamp::from_second(self.current(Leaf::Kubelet).not_after()).unwrap_or(Timestamp::MAX)
+    }
+
+    /// How often it could not be renewed.
+    pub fn kubelet_serving_failures(&self) -> u64 {
+        self.kubelet_failures.load(Ordering::Relaxed)
     }
 
     fn serving(self: &Arc<Self>, leaf: Leaf) -> Result<Arc<ServerConfig>, PkiError> {

@@ -104,6 +104,9 @@ impl Scope<'_> {
     /// what others have made of it.
     pub(super) fn dedup_owners(&self, object: &mut Object, moment: Moment) {
         let Some(Value::Array(list)) = of(object).get_mut("ownerReferences") else { return };
+        if list.len() < 2 {
+            return;
+        }
         let mut twice: Vec<String> = Vec::new();
         let mut kept: Vec<Value> = Vec::with_capacity(list.len());
         for owner in list.drain(..) {

@@ -148,7 +148,7 @@ async fn port(identity: &Identity) -> Result<node::Port, BoxError> {
     let own = identity.certificate(Role::Serving).await?;
     let (tls, verifier) = joined_kubelet_tls(&identity.ca_pem(), &own.chain_pem, &own.key_pem)?;
     let judge = Arc::new(move |chain: &[CertificateDer<'_>]| verifier.verify(chain));
-    Ok(node::Port { tls, judge, certificates: identity.terms() })
+    Ok(node::Port { tls, judge, certificates: identity.terms(&own)? })
 }
 
 async fn proxy(shared: Arc<Shared>, stop: CancellationToken) -> Result<(), BoxError> {

@@ -6,8 +6,8 @@ use super::discovery;
 use super::settings::Agent;
 use crate::address::NodeIps;
 use crate::authorities::names;
-use crate::certificates::terms::{Failures, Terms};
-use crate::certificates::{Certificate, CertificateManager, Role, load, request, store, stored_end};
+use crate::certificates::terms::{Failures, Serving, Terms};
+use crate::certificates::{Certificate, CertificateManager, Role, load, request, store};
 use crate::servers::Servers;
 use crate::transport;
 use axum::http::Uri;
@@ -196,10 +196,10 @@ impl Identity {
         Ok(())
     }
 
-    /// What is told of the certificates.
-    pub fn terms(&self) -> Terms {
-        let end = |role| stored_end(&self.dir, role);
-        Terms { client: end(Role::Kubelet), serving: end(Role::Serving), failures: self.failures.clone() }
+    /// What is told of the certificates, until one of them is renewed.
+    pub fn terms(&self, serving: &Certificate) -> Result<Terms, String> {
+        let client = load(&self.dir, Role::Kubelet)?.map(|own| own.until);
+        Ok(Terms { client, serving: Serving::Until(Some(serving.until)), failures: self.failures.clone() })
     }
 
     fn keeper(&self) -> CertificateManager {

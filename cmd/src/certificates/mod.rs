@@ -252,12 +252,6 @@ impl CertificateManager {
     }
 }
 
-/// When the stored certificate ends, each time that it is asked for.
-pub fn stored_end(dir: &Path, role: Role) -> terms::End {
-    let dir = dir.to_owned();
-    Box::new(move || load(&dir, role).ok().flatten().map(|own| own.until))
-}
-
 /// When a certificate in PEM ends.
 pub fn end_of(chain_pem: &str) -> Option<Timestamp> {
     let der = CertificateDer::from_pem_slice(chain_pem.as_bytes()).ok()?;

@@ -2,13 +2,11 @@
 //! them, under upstream's names, for which alerts are written.
 
 use super::Role;
+use coracle_apiserver::pki::Pki;
 use coracle_metrics::Text;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// Says when a certificate ends; `None` where there is none, or none that can be read.
-pub type End = Box<dyn Fn() -> Option<Timestamp> + Send + Sync>;
 
 /// Renewals that failed.
 #[derive(Default)]
@@ -29,11 +27,20 @@ impl Failures {
     }
 }
 
-/// The certificates of one kubelet: towards the API, and of its port.
+/// The certificates of one kubelet, by when they end: towards the API, and of its port.
 pub struct Terms {
-    pub client: End,
-    pub serving: End,
+    /// `None` where it has none, or another credential.
+    pub client: Option<Timestamp>,
+    pub serving: Serving,
     pub failures: Arc<Failures>,
+}
+
+/// Who renews the port's certificate.
+pub enum Serving {
+    /// Whoever makes [`Terms`] anew then.
+    Until(Option<Timestamp>),
+    /// The server, at a handshake.
+    Server(Arc<Pki>),
 }
 
 impl Terms {
@@ -45,17 +52,25 @@ impl Terms {
                 "Seconds until the kubelet's {what} certificate ends, +Inf where it has none that can be read"
             )
         };
-        let left = |end: &End| {
-            end().map_or_else(|| "+Inf".to_owned(), |end| end.duration_since(now).as_secs().to_string())
+        let left = |end: Option<Timestamp>| {
+            end.map_or_else(|| "+Inf".to_owned(), |end| end.duration_since(now).as_secs().to_string())
         };
-        page.single(&named("client"), &help("client"), "gauge", left(&self.client));
-        page.single(&named("server"), &help("serving"), "gauge", left(&self.serving));
+        let (serving, failed) = match &self.serving {
+            Serving::Until(end) => (*end, self.failures.serving.load(Relaxed)),
+            Serving::Server(pki) => (Some(pki.kubelet_serving_end()), pki.kubelet_serving_failures()),
+        };
+        page.single(&named("client"), &help("client"), "gauge", left(self.client));
+        page.single(&named("server"), &help("serving"), "gauge", left(serving));
         for (name, what, count) in [
-            ("kubelet_certificate_manager_client_expiration_renew_errors", "client", &self.failures.client),
-            ("kubelet_server_expiration_renew_errors", "serving", &self.failures.serving),
+            (
+                "kubelet_certificate_manager_client_expiration_renew_errors",
+                "client",
+                self.failures.client.load(Relaxed),
+            ),
+            ("kubelet_server_expiration_renew_errors", "serving", failed),
         ] {
             let help = format!("Renewals of the kubelet's {what} certificate that failed");
-            page.single(name, &help, "counter", count.load(Relaxed));
+            page.single(name, &help, "counter", count);
         }
     }
 }
@@ -71,7 +86,7 @@ mod tests {
             failures.note(role);
         }
         let end = Timestamp::from_second(1000).expect("a time");
-        let terms = Terms { client: Box::new(|| None), serving: Box::new(move || Some(end)), failures };
+        let terms = Terms { client: None, serving: Serving::Until(Some(end)), failures };
         let shown = |second: i64| {
             let mut page = Text::default();
             terms.render(&mut page, Timestamp::from_second(second).expect("a time"));

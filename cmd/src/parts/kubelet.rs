@@ -3,8 +3,8 @@
 
 use super::args::KubeletPartArgs;
 use crate::address::{Choice, NodeIps, follow};
-use crate::certificates::terms::Terms;
-use crate::certificates::{Certificate, CertificateManager, Role, end_of};
+use crate::certificates::terms::{Serving, Terms};
+use crate::certificates::{CertificateManager, Role, end_of};
 use crate::code;
 use crate::kubelet::{KubeletSettings, Said};
 use crate::node::{self, BoxError};
@@ -276,21 +276,21 @@ impl Run {
     }
 
     async fn port(&self) -> Result<node::Port, BoxError> {
-        let (chain, key) = match &self.settings.kubelet.port.tls {
-            Some((certificate, key)) => (read(certificate)?, read(key)?),
+        let (chain, key, end) = match &self.settings.kubelet.port.tls {
+            Some((certificate, key)) => {
+                let chain = read(certificate)?;
+                let end = end_of(&chain);
+                (chain, read(key)?, end)
+            }
             None => {
-                let Certificate { chain_pem, key_pem, .. } = self.keeper.certificate(Role::Serving).await?;
-                (chain_pem, key_pem)
+                let own = self.keeper.certificate(Role::Serving).await?;
+                (own.chain_pem, own.key_pem, Some(own.until))
             }
         };
         let (tls, verifier) = joined_kubelet_tls(&self.client_ca_pem, &chain, &key)?;
         let judge = Arc::new(move |chain: &[CertificateDer<'_>]| verifier.verify(chain));
-        let (client_end, serving) = (self.client_end, end_of(&chain));
-        let certificates = Terms {
-            client: Box::new(move || client_end),
-            serving: Box::new(move || serving),
-            failures: self.keeper.failures.clone(),
-        };
+        let (client, serving) = (self.client_end, Serving::Until(end));
+        let certificates = Terms { client, serving, failures: self.keeper.failures.clone() };
         Ok(node::Port { tls, judge, certificates })
     }
 }

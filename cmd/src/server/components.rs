@@ -5,7 +5,7 @@ use super::following::Following;
 use super::identity::Clients;
 use super::living::Living;
 use crate::address::{Choice, NodeIps, follow};
-use crate::certificates::terms::Terms;
+use crate::certificates::terms::{Serving, Terms};
 use crate::cluster;
 use crate::config::{Component, Config};
 use crate::node;
@@ -266,7 +266,7 @@ fn volume_controllers(supervisor: &mut Supervisor, base: Base, config: &Config) 
 fn local_path(supervisor: &mut Supervisor, base: Base, config: &Config) {
     let settings = coracle_storage::LocalPathConfig {
         node_name: config.node_name.clone(),
-        root: config.data_dir.join("local-path"),
+        root: coracle_storage::local_path_root(&config.data_dir),
         mounter: Arc::new(coracle_storage::volumes::LinuxMounter),
         carrier: None,
     };
@@ -361,13 +361,9 @@ fn kubelet(
 fn port(pki: &Arc<Pki>) -> Result<node::Port, node::BoxError> {
     let verifier = pki.client_verifier()?;
     let judge = Arc::new(move |chain: &[CertificateDer<'_>]| verifier.verify(chain));
-    let of_port = pki.clone();
-    let certificates = Terms {
-        // It needs none: it calls within the process.
-        client: Box::new(|| None),
-        serving: Box::new(move || Some(of_port.kubelet_serving_end())),
-        failures: Arc::default(),
-    };
+    // Towards the API it needs none: it calls within the process.
+    let certificates =
+        Terms { client: None, serving: Serving::Server(pki.clone()), failures: Arc::default() };
     Ok(node::Port { tls: pki.kubelet_server_tls()?, judge, certificates })
 }
 

@@ -174,7 +174,7 @@ impl Config {
 
     /// Where this node keeps volumes of local-path.
     pub fn local_path(&self) -> PathBuf {
-        self.data_dir.join("local-path")
+        coracle_storage::local_path_root(&self.data_dir)
     }
 
     pub fn pods_dir(&self) -> PathBuf {

@@ -29,6 +29,9 @@ const DATAGRAM: usize = 65_535;
 /// Packets of a client that wait for its relay; more are dropped, as a full socket buffer drops them.
 const UDP_QUEUE: usize = 64;
 
+/// Descriptors of a TCP connection: one at the client's end and one at the endpoint's.
+const OF_A_CONNECTION: u32 = 2;
+
 /// Descriptors for whoever is relayed, of all Services of this process. Where they are used up, new clients are turned
 /// away and those that are there go on; the process keeps the others for itself. Cloning shares it.
 #[derive(Clone)]
@@ -37,21 +40,14 @@ pub struct Room {
     told: Arc<AtomicBool>,
 }
 
-/// One at the client's end and one at the endpoint's.
-const OF_A_CONNECTION: u32 = 2;
-
 impl Default for Room {
+    /// Half of what the process may open: 262,144 connections with the 1,048,576 that systemd gives.
     fn default() -> Self {
-        Self::of_process()
+        Self::of(coracle_listen::descriptors() / 2)
     }
 }
 
 impl Room {
-    /// Half of what the process may open: 262,144 connections with the 1,048,576 that systemd gives.
-    pub fn of_process() -> Self {
-        Self::of(coracle_listen::descriptors() / 2)
-    }
-
     fn of(descriptors: usize) -> Self {
         let left = Arc::new(Semaphore::new(descriptors.min(Semaphore::MAX_PERMITS)));
         Self { left, told: Arc::default() }

@@ -70,12 +70,13 @@ pub async fn tell(
                 }
             }
         };
-        // Whoever may read about the victim may not read the names in another namespace.
+        // Texts name what has no names that others chose; the objects are beside them.
         let text = format!("Preempted by pod {} on node {}{place}", pod.uid, candidate.node);
         let action = EventAction { name: "Preempting", related: Some(pod.reference()) };
         recorder.acted(action, victim.reference(), "Normal", "Preempted", text);
-        let text = format!("Preempted pod {}", victim.key);
-        recorder.event(pod.reference(), "Normal", "SuccessfulPreemption", text);
+        let text = format!("Preempted pod {}", victim.uid);
+        let action = EventAction { name: "Preempting", related: Some(victim.reference()) };
+        recorder.acted(action, pod.reference(), "Normal", "SuccessfulPreemption", text);
     }
     Told { uid: pod.uid.clone(), worked }
 }

@@ -1,7 +1,7 @@
 //! Volumes that come to this node, piece by piece: a request each, because clients of Kubernetes' API have a request's body
 //! whole before they send it.
 
-use super::job::{self, Job, Size, at};
+use super::job::{self, Size, at};
 use super::transfer::{NodeVolumes, TransferError, WAITING, Wanted, Written, blocking};
 use crate::beneath::Dir;
 use crate::beneath::stream::{ReceiveError, Sent, begins, receive, send};
@@ -101,8 +101,7 @@ impl NodeVolumes {
         stream.begins()?;
         if place.path.symlink_metadata().is_ok() {
             self.unused(&wanted.directory)?;
-            let remove = Job::Remove { directory: wanted.directory.clone() };
-            job::perform(&self.root, &remove, self.host.as_ref())?;
+            job::remove(&place, self.host.as_ref())?;
         }
         let size = Size { bytes: wanted.bytes, quota: wanted.quota };
         let (mut received, mut cut) = (None, None);

@@ -76,19 +76,25 @@ pub fn perform(root: &Path, job: &Job, host: &dyn Mounter) -> Result<(), JobErro
         }
         Job::Grow { directory, bytes } => grow(&Place::of(root, directory)?.path, *bytes, host),
         Job::Remove { directory } => {
-            let Place { base, path } = Place::of(root, directory)?;
-            unused(&path)?;
-            image::remove(&path, host)?;
-            let fresh = fresh(&path);
-            let projects = quota::marks(host.projects(), [path.as_path(), &fresh]);
-            // Its pods may have nested what they liked, and linked to whatever they liked.
-            for path in [&path, &fresh] {
-                remove_below(&base, path).map_err(at(path))?;
-            }
-            quota::release(host.projects(), &base, &projects);
-            Ok(())
+            let place = Place::of(root, directory)?;
+            unused(&place.path)?;
+            remove(&place, host)
         }
     }
+}
+
+/// Takes away a volume that nobody has mounted, and what was begun in its place.
+pub fn remove(place: &Place, host: &dyn Mounter) -> Result<(), JobError> {
+    let Place { base, path } = place;
+    image::remove(path, host)?;
+    let fresh = fresh(path);
+    let projects = quota::marks(host.projects(), [path.as_path(), &fresh]);
+    // Its pods may have nested what they liked, and linked to whatever they liked.
+    for path in [path, &fresh] {
+        remove_below(base, path).map_err(at(path))?;
+    }
+    quota::release(host.projects(), base, &projects);
+    Ok(())
 }
 
 /// Whoever asks, nothing is taken from under a container.

@@ -36,7 +36,7 @@ use plan::Ending;
 use serde_json::json;
 use std::fmt;
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use work::Outcome;
 
@@ -429,6 +429,11 @@ fn told_apart<N: Deref<Target = Node>>(
         }
         None => Ok(()),
     }
+}
+
+/// Where a node keeps its volumes, of its `--data-dir`.
+pub fn root_in(data_dir: &Path) -> PathBuf {
+    data_dir.join("local-path")
 }
 
 /// The node's hostname label, which is its name unless somebody changed it.

@@ -1,8 +1,8 @@
 //! Who has a volume's directory mounted: containers that nobody knows of any more, for one.
 
-use crate::volumes::unescape;
+use crate::volumes::{SUB_PATHS, unescape};
 use nix::errno::Errno;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -15,9 +15,6 @@ struct Mount {
     root: PathBuf,
     point: PathBuf,
 }
-
-/// Where the kubelet makes a `subPath` ready for a container, which then has a mount of its own.
-const MADE_READY: &str = "volume-subpaths";
 
 /// Processes of this node have a volume's directory mounted.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +44,16 @@ pub fn users(path: &Path) -> io::Result<Vec<u32>> {
 /// # Errors
 /// Nobody can tell then.
 pub fn containers(path: &Path) -> io::Result<Vec<u32>> {
-    those(path, |mount| !mount.point.components().any(|part| part.as_os_str() == MADE_READY))
+    those(path, |mount| !is_made_ready(&mount.point))
+}
+
+/// Whether the kubelet makes a `subPath` ready there for a container, which then has a mount of its own:
+/// `pods/<uid>/volume-subpaths/<volume>/<container>/<index>`.
+fn is_made_ready(point: &Path) -> bool {
+    let parts: Vec<&OsStr> = point.iter().rev().take(6).collect();
+    let [index, _, _, directory, _, pods] = parts[..] else { return false };
+    let is_index = index.to_str().is_some_and(|index| index.parse::<usize>().is_ok());
+    is_index && directory == SUB_PATHS && pods == "pods"
 }
 
 fn those(path: &Path, counts: impl Fn(&Mount) -> bool) -> io::Result<Vec<u32>> {

@@ -40,6 +40,7 @@ pub(crate) use record::digest;
 pub use record::{Record, of_pod as records_of_pod};
 pub use resolve::{Source, Spec, claim_name};
 pub use set_up::{Note, SetUp, SetUpError};
+pub(crate) use sub_path::DIRECTORY as SUB_PATHS;
 pub use sub_path::SubPath;
 
 use crate::csi::{Csi, Drivers};

@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 /// In a pod's directory: what parts of its volumes are bound to.
-pub(super) const DIRECTORY: &str = "volume-subpaths";
+pub(crate) const DIRECTORY: &str = "volume-subpaths";
 
 /// A container's mount of a part of a volume.
 pub struct SubPath<'a> {

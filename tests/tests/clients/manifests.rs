@@ -189,6 +189,26 @@ fn a_tenant_has_no_part_in_it(cluster: &Cluster) {
     cluster.ok("kubectl delete secret -n apps plain sh.helm.release.v1.mine.v1 --as tenant");
 }
 
+/// They stay what they are, and what was there before an archive is believed as little.
+fn releases_of_others(cluster: &Cluster, files: &Manifests) {
+    fs::write(cluster.home().join("own.tgz"), chart("own", "1.0.0")).expect("the archive");
+    cluster.ok("helm install own own.tgz");
+    fs::copy(cluster.home().join("own.tgz"), files.0.join("own-1.0.0.tgz")).expect("the archive");
+    cluster.until(
+        &state("own-1.0.0.tgz"),
+        "Failed: Release own: somebody else has installed a release of this name",
+    );
+    cluster.ok("kubectl create secret generic sh.helm.release.v1.trap.v7");
+    fs::write(files.0.join("trap-1.0.0.tgz"), chart("trap", "1.0.0")).expect("the archive");
+    cluster.until(
+        &state("trap-1.0.0.tgz"),
+        "Failed: Release trap: somebody else has installed a release of this name",
+    );
+    cluster.ok("kubectl delete secret sh.helm.release.v1.trap.v7");
+    cluster.until(&state("trap-1.0.0.tgz"), "Applied:");
+    files.remove("trap-1.0.0.tgz");
+}
+
 #[test]
 fn charts_become_releases_that_follow_their_archives() {
     let tools = tempfile::tempdir().expect("a directory");
@@ -222,28 +242,12 @@ fn charts_become_releases_that_follow_their_archives() {
     cluster.until(&state("web-0.1.0.tgz"), "");
     cluster.says(releases, "web 3 deployed");
     a_tenant_has_no_part_in_it(&cluster);
-    // One that helm refuses, and one whose name somebody has taken.
+    // One that helm refuses, and names that somebody has taken.
     files.write("bad-1.0.0.tgz", "no archive");
     cluster.until_that(&state("bad-1.0.0.tgz"), |said| {
         said.starts_with("Failed: Release bad: helm: exit status: 1: ")
     });
-    fs::write(cluster.home().join("own.tgz"), chart("own", "1.0.0")).expect("the archive");
-    cluster.ok("helm install own own.tgz");
-    fs::copy(cluster.home().join("own.tgz"), files.0.join("own-1.0.0.tgz")).expect("the archive");
-    cluster.until(
-        &state("own-1.0.0.tgz"),
-        "Failed: Release own: somebody else has installed a release of this name",
-    );
-    // What was there before the archive is believed as little.
-    cluster.ok("kubectl create secret generic sh.helm.release.v1.trap.v7");
-    fs::write(files.0.join("trap-1.0.0.tgz"), chart("trap", "1.0.0")).expect("the archive");
-    cluster.until(
-        &state("trap-1.0.0.tgz"),
-        "Failed: Release trap: somebody else has installed a release of this name",
-    );
-    cluster.ok("kubectl delete secret sh.helm.release.v1.trap.v7");
-    cluster.until(&state("trap-1.0.0.tgz"), "Applied:");
-    files.remove("trap-1.0.0.tgz");
+    releases_of_others(&cluster, &files);
     // Gone with its archive.
     files.remove("web-0.2.0.tgz");
     files.remove("own-1.0.0.tgz");

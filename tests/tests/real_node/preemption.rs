@@ -66,7 +66,7 @@ fn preemption(shell: &Shell) {
     let uid = shell.ok("kubectl get pod high-priority-pod -o jsonpath='{.metadata.uid}'");
     for wanted in [
         format!("{victim} Normal Preempted Preempted by pod {} on node ", uid.trim()),
-        format!("high-priority-pod Normal SuccessfulPreemption Preempted pod {namespace}/{victim}"),
+        "high-priority-pod Normal SuccessfulPreemption Preempted pod ".to_owned(),
         format!("high-priority-pod Normal Scheduled Successfully assigned {namespace}/high-priority-pod to "),
         format!("{victim} Normal Killing Stopping container app"),
     ] {

@@ -38,8 +38,8 @@ fn the_important_pod_takes_the_place_of_one_and_everybody_is_told() {
         "Binding default-scheduler",
     );
     cluster.until(
-        "kubectl get events --field-selector reason=SuccessfulPreemption -o jsonpath='{.items[*].type} {.items[*].message}'",
-        &format!("Normal Preempted pod default/{victim}"),
+        "kubectl get events --field-selector reason=SuccessfulPreemption -o jsonpath='{.items[*].type} {.items[*].action} {.items[*].related.name}'",
+        &format!("Normal Preempting {victim}"),
     );
     cluster.until(
         "kubectl get events --field-selector reason=Scheduled,involvedObject.name=high-priority-pod -o jsonpath='{.items[*].message}'",

@@ -141,8 +141,8 @@ pub(crate) fn remove_rights_of_pages(headers: &mut HeaderMap) {
 /// Refuses what a browser asks for to install it as a service worker: it would answer for other pages of this origin, and
 /// outlive its backend.
 pub(crate) fn refuse_service_worker(headers: &HeaderMap) -> Result<(), ApiError> {
-    match headers.get_all("service-worker").iter().next() {
-        Some(_) => Err(ApiError::bad_request("scripts of service workers are not proxied")),
-        None => Ok(()),
+    if headers.contains_key("service-worker") {
+        return Err(ApiError::bad_request("scripts of service workers are not proxied"));
     }
+    Ok(())
 }

@@ -379,7 +379,7 @@ fn attributes<'a>(info: &'a RequestInfo, user: &'a UserInfo) -> Attributes<'a> {
     }
 }
 
-/// A WebSocket begins with a GET, and a right to read is none to enter a pod: who opens a stream may `create` it, too, as
+/// A WebSocket begins with a GET, and a right to read is none to enter a pod: who opens a stream by GET may `create` it, too, as
 /// upstream asks since 1.35 (`AuthorizePodWebsocketUpgradeCreatePermission`), behind admission and in its words.
 async fn may_create(server: &ServerState, info: &RequestInfo, user: &UserInfo) -> Result<(), ApiError> {
     let opens = info.resource == "pods" && matches!(&*info.subresource, "exec" | "attach" | "portforward");

@@ -85,14 +85,17 @@ impl LocalPath {
 
     /// Goes on with a volume that is being moved; `None` where nothing is to be done.
     pub(super) async fn move_on(&self, name: &str) -> Result<Option<Action>, ReconcileError> {
+        let is_unreadable = |volume: &PersistentVolume| Move::of(volume).is_none() && is_held(volume);
         let Some(known) = self.volumes.get("", name) else { return Ok(None) };
-        match Move::of(&known) {
-            Some(state) if state.is_open() => {}
-            None if is_held(&known) => self.release(&known).await?,
-            _ => return Ok(None),
+        if !is_unreadable(&known) && !Move::of(&known).is_some_and(|state| state.is_open()) {
+            return Ok(None);
         }
         // The copy here may be of before the last step.
         let Some(mut volume) = self.api().get_opt(name).await? else { return Ok(Some(Action::AwaitChange)) };
+        if is_unreadable(&volume) {
+            self.release(&volume).await?;
+            return Ok(Some(Action::AwaitChange));
+        }
         while let Some(state) = Move::of(&volume).filter(Move::is_open) {
             let elsewhere = !state.holds() && !self.is_left_at_home(&volume, &state);
             match Box::pin(self.step(&volume, state)).await? {
@@ -107,7 +110,9 @@ impl LocalPath {
 
     /// What nobody understands would hold pods off for ever.
     async fn release(&self, volume: &PersistentVolume) -> Result<(), ReconcileError> {
-        let nothing = json!({ "metadata": { "annotations": { MOVE: null } } });
+        // Whoever writes one that can be read at this very moment is right.
+        let seen = json!({ "uid": volume.uid(), "resourceVersion": volume.resource_version(), "annotations": { MOVE: null } });
+        let nothing = json!({ "metadata": seen });
         self.api().patch(&volume.name_any(), &PatchParams::default(), &Patch::Merge(nothing)).await?;
         self.warn(volume, "VolumeMoveFailed", format!("The volume was not moved: {MOVE} cannot be read"));
         Ok(())

@@ -73,7 +73,7 @@ impl LocalPath {
             made => made?,
         };
         if Move::of(&made).is_none_or(|state| state.step != Step::Moved) {
-            let why = "the volume's old object is still there: somebody else's finalizer holds it";
+            let why = "another object of this name is there, or the old one still is, which somebody's finalizer holds";
             return Err(ReconcileError::Other(why.to_owned()));
         }
         self.close_journal(&made).await?;

@@ -308,9 +308,9 @@ async fn expressions_map_and_judge() {
     }
 }
 
-#[test]
-fn upstreams_rules_in_its_words() {
-    let wrong = json!({
+/// Every mistake that an issuer's part can have, once.
+fn wrong() -> Value {
+    json!({
         "issuer": {
             "url": "https://user@id.example.com/x?y#z", "discoveryURL": "https://user@id.example.com/x?y#z/",
             "audiences": ["a", "", "a"], "certificateAuthority": "nonsense", "egressSelectorType": "cluster",
@@ -329,57 +329,48 @@ fn upstreams_rules_in_its_words() {
             ],
         },
         "userValidationRules": [{}, { "expression": "user.username" }, { "expression": "user.nothing == ''" }],
-    });
-    let errors = compile(&document(&wrong), &[]).unwrap_err();
+    })
+}
+
+/// What is said of [`wrong`], below `jwt[0].`; the rest of a line is the library's that found the mistake.
+const SAID: [&str; 29] = [
+    "issuer.url: Invalid value: \"https://user@id.example.com/x?y#z\": URL must not contain a username or password",
+    "issuer.url: Invalid value: \"https://user@id.example.com/x?y#z\": URL must not contain a query",
+    "issuer.url: Invalid value: \"https://user@id.example.com/x?y#z\": URL must not contain a fragment",
+    "issuer.discoveryURL: Invalid value: \"https://user@id.example.com/x?y#z/\": discoveryURL must be different from URL",
+    "issuer.audiences[1]: Required value",
+    "issuer.audiences[2]: Duplicate value: \"a\"",
+    "issuer.audienceMatchPolicy: Invalid value: \"\": audienceMatchPolicy must be MatchAny for multiple audiences",
+    "issuer.certificateAuthority: Invalid value: \"<omitted>\"",
+    "issuer.egressSelectorType: Invalid value: \"cluster\"",
+    "claimValidationRules[0]: Required value: claim or expression is required",
+    "claimValidationRules[1]: Invalid value: \"a\": claim and expression can't both be set",
+    "claimValidationRules[2].message: Invalid value: \"m\": may not be specified when claim is set",
+    "claimValidationRules[3].claim: Duplicate value: \"a\"",
+    "claimValidationRules[4].requiredValue: Invalid value: \"v\": may not be specified when expression is set",
+    "claimValidationRules[4].expression: Invalid value: \"claims.a\": must evaluate to bool",
+    "claimValidationRules[5].expression: Invalid value: \"1 +\": compilation failed",
+    "claimMappings.username.prefix: Invalid value: \"p\": may not be specified when expression is set",
+    "claimMappings.groups.prefix: Required value: prefix is required when claim is set",
+    "claimMappings.uid: Invalid value: \"\": claim and expression can't both be set",
+    "claimMappings.extra[0].key: Invalid value: \"Foo\": must be a domain-prefixed path",
+    "claimMappings.extra[0].key: Invalid value: \"Foo\": must be lowercase",
+    "claimMappings.extra[1].key: Invalid value: \"x.kubernetes.io/a\": k8s.io, kubernetes.io and their subdomains",
+    "claimMappings.extra[2].valueExpression: Required value",
+    "claimMappings.extra[3].key: Duplicate value: \"e.com/a\"",
+    "claimMappings.extra[4].key: Required value",
+    "claimMappings.username.expression: Invalid value: \"claims.email\": claims.email_verified must be used",
+    "userValidationRules[0].expression: Required value",
+    "userValidationRules[1].expression: Invalid value: \"user.username\": must evaluate to bool",
+    "userValidationRules[2].expression: Invalid value: \"user.nothing == ''\": compilation failed",
+];
+
+#[test]
+fn upstreams_rules_in_its_words() {
+    let errors = compile(&document(&wrong()), &[]).unwrap_err();
     let shown: Vec<String> = errors.iter().map(|e| format!("{}: {}", e.field, e.detail)).collect();
-    let of = |field: &str| format!("jwt[0].{field}");
-    for expected in [
-        of(
-            "issuer.url: Invalid value: \"https://user@id.example.com/x?y#z\": URL must not contain a username or password",
-        ),
-        of("issuer.url: Invalid value: \"https://user@id.example.com/x?y#z\": URL must not contain a query"),
-        of(
-            "issuer.url: Invalid value: \"https://user@id.example.com/x?y#z\": URL must not contain a fragment",
-        ),
-        of(
-            "issuer.discoveryURL: Invalid value: \"https://user@id.example.com/x?y#z/\": discoveryURL must be different from URL",
-        ),
-        of("issuer.audiences[1]: Required value"),
-        of("issuer.audiences[2]: Duplicate value: \"a\""),
-        of(
-            "issuer.audienceMatchPolicy: Invalid value: \"\": audienceMatchPolicy must be MatchAny for multiple audiences",
-        ),
-        of("issuer.certificateAuthority: Invalid value: \"<omitted>\""),
-        of("issuer.egressSelectorType: Invalid value: \"cluster\""),
-        of("claimValidationRules[0]: Required value: claim or expression is required"),
-        of("claimValidationRules[1]: Invalid value: \"a\": claim and expression can't both be set"),
-        of("claimValidationRules[2].message: Invalid value: \"m\": may not be specified when claim is set"),
-        of("claimValidationRules[3].claim: Duplicate value: \"a\""),
-        of(
-            "claimValidationRules[4].requiredValue: Invalid value: \"v\": may not be specified when expression is set",
-        ),
-        of("claimValidationRules[4].expression: Invalid value: \"claims.a\": must evaluate to bool"),
-        of("claimValidationRules[5].expression: Invalid value: \"1 +\": compilation failed"),
-        of(
-            "claimMappings.username.prefix: Invalid value: \"p\": may not be specified when expression is set",
-        ),
-        of("claimMappings.groups.prefix: Required value: prefix is required when claim is set"),
-        of("claimMappings.uid: Invalid value: \"\": claim and expression can't both be set"),
-        of("claimMappings.extra[0].key: Invalid value: \"Foo\": must be a domain-prefixed path"),
-        of("claimMappings.extra[0].key: Invalid value: \"Foo\": must be lowercase"),
-        of(
-            "claimMappings.extra[1].key: Invalid value: \"x.kubernetes.io/a\": k8s.io, kubernetes.io and their subdomains",
-        ),
-        of("claimMappings.extra[2].valueExpression: Required value"),
-        of("claimMappings.extra[3].key: Duplicate value: \"e.com/a\""),
-        of("claimMappings.extra[4].key: Required value"),
-        of(
-            "claimMappings.username.expression: Invalid value: \"claims.email\": claims.email_verified must be used",
-        ),
-        of("userValidationRules[0].expression: Required value"),
-        of("userValidationRules[1].expression: Invalid value: \"user.username\": must evaluate to bool"),
-        of("userValidationRules[2].expression: Invalid value: \"user.nothing == ''\": compilation failed"),
-    ] {
+    for expected in SAID {
+        let expected = format!("jwt[0].{expected}");
         assert!(
             shown.iter().any(|line| line.starts_with(&expected)),
             "{expected} is missing from {shown:#?}"
