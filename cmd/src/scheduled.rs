@@ -31,6 +31,9 @@ pub struct ScheduleArgs {
     /// For how long; the newest stays anyway [default: for ever]
     #[arg(long, value_name = "DURATION")]
     pub backup_keep_for: Option<Time>,
+    /// How often what was committed since is archived beside them, so that any revision and time can be restored [default: never]
+    #[arg(long, value_name = "DURATION")]
+    pub backup_journal_interval: Option<Time>,
     /// Seals them by this key: 32 random bytes in hex or base64, such as openssl rand -hex 32 makes
     #[arg(long, value_name = "FILE")]
     pub backup_key_file: Option<PathBuf>,
@@ -58,6 +61,8 @@ pub struct ScheduleArgs {
 const KEEP: usize = 7;
 /// Shorter, and backups would be what the disk is busy with.
 const SHORTEST: Duration = Duration::from_secs(60);
+/// A file for each second of a busy server is enough.
+const SHORTEST_JOURNAL: Duration = Duration::from_secs(1);
 const REGION: &str = "us-east-1";
 
 /// All of it, checked.
@@ -65,6 +70,8 @@ const REGION: &str = "us-east-1";
 pub struct Plan {
     pub when: When,
     pub keeping: Keeping,
+    /// How often commits are archived, if they are.
+    pub journal_interval: Option<Duration>,
     pub key_file: Option<PathBuf>,
     pub places: Places,
 }
@@ -129,7 +136,7 @@ impl ScheduleArgs {
     /// Of each setting this one's, or where it is missing the other's.
     pub fn or(self, other: Self) -> Self {
         first_of!(self, other: backup_schedule, backup_interval, backup_dir, backup_keep, backup_keep_for,
-            backup_key_file, backup_s3_endpoint, backup_s3_bucket, backup_s3_prefix, backup_s3_region,
+            backup_journal_interval, backup_key_file, backup_s3_endpoint, backup_s3_bucket, backup_s3_prefix, backup_s3_region,
             backup_s3_credentials_file, backup_s3_ca_file)
     }
 
@@ -169,7 +176,17 @@ impl ScheduleArgs {
         }
         let when = when.map_err(|mistake| mistakes.push(mistake)).ok()?;
         let keeping = Keeping { count, life: self.backup_keep_for.map(|time| time.0) };
-        Some(Plan { when, keeping, key_file: self.backup_key_file.clone(), places: places? })
+        let journal_interval = self.backup_journal_interval.map(|time| time.0);
+        if journal_interval.is_some_and(|interval| interval < SHORTEST_JOURNAL) {
+            mistakes.push("backup-journal-interval: a second is the least".to_owned());
+        }
+        Some(Plan {
+            when,
+            keeping,
+            journal_interval,
+            key_file: self.backup_key_file.clone(),
+            places: places?,
+        })
     }
 
     fn is_more_than_nothing(&self) -> bool {
@@ -189,6 +206,7 @@ impl ScheduleArgs {
             || texts.iter().any(|text| text.is_some())
             || self.backup_keep.is_some()
             || self.backup_keep_for.is_some()
+            || self.backup_journal_interval.is_some()
     }
 
     /// Where backups are, whether or not any are asked for.
@@ -260,6 +278,9 @@ mod tests {
         }
         let alone = ScheduleArgs { backup_keep: Some(0), ..ScheduleArgs::default() };
         assert!(mistakes(&alone).contains("no backup is written"));
+        let short = Some(Time(Duration::from_millis(999)));
+        let short = ScheduleArgs { backup_journal_interval: short, ..good.clone() };
+        assert!(mistakes(&short).starts_with("backup-journal-interval: a second"));
         let half = ScheduleArgs { backup_s3_bucket: text("b"), backup_keep: Some(0), ..good.clone() };
         let said = mistakes(&half);
         assert!(said.contains("backup-s3-endpoint, backup-s3-credentials-file: a bucket needs"), "{said}");

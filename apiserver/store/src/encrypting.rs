@@ -143,7 +143,7 @@ impl Shared {
             return commit.clone();
         }
         let changes = commit.changes.iter().filter_map(|change| self.reveal_change(change)).collect();
-        Arc::new(Commit { revision: commit.revision, changes })
+        Arc::new(Commit { changes, ..**commit })
     }
 
     fn reveal_change(&self, change: &Change) -> Option<Change> {
@@ -284,7 +284,7 @@ impl Store for Encrypting {
                 if changes.len() < expected || !changes.iter().all(is_told) {
                     return false;
                 }
-                events.send(Arc::new(Commit { revision: commit.revision, changes })).is_ok()
+                events.send(Arc::new(Commit { changes, ..**commit })).is_ok()
             })
         };
         self.inner.follow(after, Box::new(tell))?;

@@ -32,8 +32,6 @@ pub(super) struct Entry {
     pub commit: Arc<Commit>,
     /// When it was committed, as far as this process knows.
     pub at: Instant,
-    /// Whether the journal holds it. Volatile commits are history only as long as the process lives.
-    pub journaled: bool,
     bytes: usize,
 }
 
@@ -80,13 +78,13 @@ impl History {
         self.bytes
     }
 
-    pub fn push(&mut self, commit: Arc<Commit>, at: Instant, journaled: bool) {
+    pub fn push(&mut self, commit: Arc<Commit>, at: Instant) {
         let bytes = weight(&commit);
         self.bytes += bytes;
         if self.marks.back().is_none_or(|(marked, _)| at.saturating_duration_since(*marked) >= MARKED_EVERY) {
             self.marks.push_back((at, commit.revision));
         }
-        self.entries.push_back(Entry { commit, at, journaled, bytes });
+        self.entries.push_back(Entry { commit, at, bytes });
     }
 
     pub fn trim(&mut self, limits: &Limits, now: Instant) {
@@ -194,7 +192,7 @@ mod tests {
         let value = vec![b'x'; bytes].into();
         let previous = KeyValue { key: key.clone(), value, created: revision, modified: revision };
         let change = Change { key, value: None, created: revision, previous: Some(previous) };
-        Arc::new(Commit { revision, changes: vec![change] })
+        Arc::new(Commit { revision, changes: vec![change], durable: true })
     }
 
     #[test]
@@ -202,7 +200,7 @@ mod tests {
         let (mut history, now) = (History::new(Revision(0)), Instant::now());
         let limits = Limits { bytes: 1 << 20, ..Limits::default() };
         for revision in 1..=10_000 {
-            history.push(deletion(revision, 2000), now, true);
+            history.push(deletion(revision, 2000), now);
         }
         assert!(history.bytes() > 20 << 20, "each counts with what it keeps");
         history.trim(&limits, now);
@@ -222,8 +220,8 @@ mod tests {
         let (mut history, begun) = (History::new(Revision(1)), Instant::now());
         let at = |history: &mut History, second: u64, revision: u64| {
             let now = begun + Duration::from_secs(second);
-            let commit = Commit { revision: Revision(revision), changes: Vec::new() };
-            history.push(Arc::new(commit), now, true);
+            let commit = Commit { revision: Revision(revision), changes: Vec::new(), durable: true };
+            history.push(Arc::new(commit), now);
             history.trim(&limits, now);
         };
         for revision in 2..100 {

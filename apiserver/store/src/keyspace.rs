@@ -178,7 +178,7 @@ impl KeySpace {
         if draft.commits.is_empty() {
             return;
         }
-        let commits: Vec<Arc<Commit>> = draft.commits.iter().map(|(commit, _)| commit.clone()).collect();
+        let commits: Vec<Arc<Commit>> = draft.commits.clone();
         let mut followers = self.followers.lock();
         self.show(draft);
         followers.retain_mut(|follower| follower(&commits));
@@ -190,9 +190,9 @@ impl KeySpace {
         let state = &mut *state;
         state.present = draft.present;
         state.revision = draft.revision;
-        for (commit, journaled) in draft.commits {
+        for commit in draft.commits {
             state.watchers.retain(|watcher| watcher.tell(&commit));
-            state.history.push(commit, now, journaled);
+            state.history.push(commit, now);
         }
         state.history.trim(&self.limits, now);
     }
@@ -213,7 +213,7 @@ impl KeySpace {
         if newest == before {
             return;
         }
-        let is_told = draft.commits.last().is_some_and(|(commit, _)| commit.revision == newest);
+        let is_told = draft.commits.last().is_some_and(|commit| commit.revision == newest);
         self.publish(draft);
         if !is_told && newest > self.revision() {
             self.advance(newest);
@@ -228,7 +228,7 @@ impl KeySpace {
     }
 
     fn tell_revision(&self, newest: Revision) {
-        let nothing = [Arc::new(Commit { revision: newest, changes: Vec::new() })];
+        let nothing = [Arc::new(Commit { revision: newest, changes: Vec::new(), durable: true })];
         self.followers.lock().retain_mut(|follower| follower(&nothing));
     }
 
@@ -272,7 +272,7 @@ impl Watcher {
             commit.clone()
         } else {
             let changes = commit.changes.iter().filter(mine).cloned().collect();
-            Arc::new(Commit { revision: commit.revision, changes })
+            Arc::new(Commit { changes, ..**commit })
         };
         self.events.send(event).is_ok()
     }
@@ -296,14 +296,13 @@ pub(super) struct Absorbed {
 pub(super) struct Draft {
     pub present: Present,
     pub revision: Revision,
-    /// With each, whether the journal holds it.
-    pub commits: Vec<(Arc<Commit>, bool)>,
+    pub commits: Vec<Arc<Commit>>,
 }
 
 impl Draft {
     /// Checks the guards and applies the operations under the next revision. `None`: nothing changed, so no revision
     /// was used. On an error the draft is as before.
-    pub fn stage(&mut self, txn: &Txn, journaled: bool) -> Result<Option<Arc<Commit>>, StoreError> {
+    pub fn stage(&mut self, txn: &Txn, durable: bool) -> Result<Option<Arc<Commit>>, StoreError> {
         for guard in &txn.guards {
             self.check(guard)?;
         }
@@ -316,8 +315,8 @@ impl Draft {
             return Ok(None);
         }
         self.revision = revision;
-        let commit = Arc::new(Commit { revision, changes });
-        self.commits.push((commit.clone(), journaled));
+        let commit = Arc::new(Commit { revision, changes, durable });
+        self.commits.push(commit.clone());
         Ok(Some(commit))
     }
 
@@ -337,7 +336,7 @@ impl Draft {
         }
         self.revision = revision;
         if !changes.is_empty() {
-            self.commits.push((Arc::new(Commit { revision, changes }), true));
+            self.commits.push(Arc::new(Commit { revision, changes, durable: true }));
         }
     }
 
@@ -394,7 +393,7 @@ pub(super) fn redo(
             change.created = created;
         }
     }
-    (!changes.is_empty()).then_some(Commit { revision, changes })
+    (!changes.is_empty()).then_some(Commit { revision, changes, durable: true })
 }
 
 /// As a `swap` of [`redo`]: sets what a key holds in a map.

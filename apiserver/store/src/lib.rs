@@ -97,6 +97,8 @@ pub struct Change {
 pub struct Commit {
     pub revision: Revision,
     pub changes: Vec<Change>,
+    /// The store keeps it beyond the process; not so where it was [`Durability::Volatile`].
+    pub durable: bool,
 }
 
 /// Which keys a list returns, in key order.

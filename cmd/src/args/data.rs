@@ -80,7 +80,7 @@ pub struct BackupListArgs {
 
 #[derive(Args)]
 pub struct RestoreArgs {
-    /// A file that coracle backup has written
+    /// A file that coracle backup has written, or a directory of them: the newest one that can be
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Where the state is to live: a directory that is empty or does not exist
@@ -89,6 +89,18 @@ pub struct RestoreArgs {
     /// The key that it is sealed by
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
+    /// The state as of this revision, by the commits that the server archived after the backup
+    #[arg(long, value_name = "REVISION", group = "moment")]
+    pub to_revision: Option<u64>,
+    /// As of this time, such as 2026-05-03T14:30:00Z
+    #[arg(long, value_name = "TIME", group = "moment")]
+    pub to_time: Option<jiff::Timestamp>,
+    /// As of the newest commit that was archived
+    #[arg(long, group = "moment")]
+    pub to_latest: bool,
+    /// Where the archived commits lie [default: where the backup does]
+    #[arg(long, value_name = "DIR", requires = "moment")]
+    pub journal_dir: Option<PathBuf>,
     /// Move the state that is there aside, within the directory. Volumes and pods' files stay where they are
     #[arg(long)]
     pub replace: bool,

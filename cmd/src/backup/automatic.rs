@@ -8,12 +8,14 @@
 use super::bucket::Stored;
 use super::contents::{Site, write};
 use super::file::{NewFile, explain};
+use super::journal::{self, Due};
 use super::keeping::{made_at, name, superfluous};
 use super::key::Key;
+use super::read::manifest_of;
 use crate::config::Config;
 use crate::scheduled::Plan;
 use coracle_apiserver::metrics::{Metrics, Text};
-use coracle_apiserver::store::SledStore;
+use coracle_apiserver::store::{Revision, SledStore};
 use coracle_client::Recorder;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -63,7 +65,7 @@ pub struct Told {
 }
 
 impl Told {
-    fn event(&self, type_: &'static str, reason: &str, text: String) {
+    pub fn event(&self, type_: &'static str, reason: &str, text: String) {
         self.recorder.event(self.regarding.clone(), type_, reason, text);
     }
 }
@@ -73,20 +75,22 @@ struct Work {
     sled: Arc<SledStore>,
     config: Arc<Config>,
     plan: Plan,
+    due: Arc<Due>,
 }
 
-/// Writes backups when they are due, for ever, and counts them on the page of `metrics` from the call on.
+/// Writes backups when they are due by the plan or by the journal, for ever, and counts them on the page of `metrics` from the call on.
 pub fn run(
     sled: Arc<SledStore>,
     config: Arc<Config>,
     plan: Plan,
+    due: Arc<Due>,
     told: Told,
     metrics: &Metrics,
 ) -> impl Future<Output = ()> + use<> {
     let figures = Arc::<Figures>::default();
     let shown = figures.clone();
     metrics.collect_as("backups", move |text| shown.render(text));
-    repeat(Work { sled, config, plan }, told, figures)
+    repeat(Work { sled, config, plan, due }, told, figures)
 }
 
 async fn repeat(work: Work, told: Told, figures: Arc<Figures>) {
@@ -105,7 +109,11 @@ async fn repeat(work: Work, told: Told, figures: Arc<Figures>) {
             Some(at) => work.send(at).await.map(|text| (at, text)),
             None => {
                 let Some(next) = work.plan.when.next(last, since) else { return };
-                until(next).await;
+                tokio::select! {
+                    () = until(next) => {}
+                    () = work.due.wanted() => {}
+                }
+                work.due.begin();
                 let at = Timestamp::now();
                 let written = work.write(at).await;
                 unsent = written.is_ok().then_some(at);
@@ -170,11 +178,21 @@ impl Work {
                 there.push(sent);
             }
             let there: Vec<String> = there.into_iter().map(|stored| stored.name).collect();
-            for gone in superfluous(&there, &self.config.node_name, self.plan.keeping, at) {
+            let node = &self.config.node_name;
+            let mut gone = superfluous(&there, node, self.plan.keeping, at);
+            if let Some(oldest) = self.oldest() {
+                gone.extend(journal::superfluous(&there, node, oldest));
+            }
+            for gone in gone {
                 bucket.delete(&gone).await?;
             }
         }
         Ok(format!("{}: {bytes} bytes", path.display()))
+    }
+
+    /// The least revision of the backups that are there; `None` if one of them cannot be read.
+    fn oldest(&self) -> Option<Revision> {
+        oldest(&self.plan, &self.config.node_name)
     }
 
     /// Writes one into the directory, and takes away there what is superfluous.
@@ -191,12 +209,23 @@ impl Work {
             write(&mut file, key.as_ref(), &sled.picture(), site).map_err(failed)?;
             file.finish().map_err(failed)?;
             let there = names(directory).map_err(failed)?;
-            superfluous(&there, &config.node_name, plan.keeping, at)
-                .iter()
-                .try_for_each(|gone| std::fs::remove_file(directory.join(gone)).map_err(failed))
+            let remove = |gone: &String| std::fs::remove_file(directory.join(gone)).map_err(failed);
+            superfluous(&there, &config.node_name, plan.keeping, at).iter().try_for_each(remove)?;
+            let Some(oldest) = oldest(&plan, &config.node_name) else { return Ok(()) };
+            journal::superfluous(&there, &config.node_name, oldest).iter().try_for_each(remove)
         });
         written.await.map_err(|error| error.to_string())?
     }
+}
+
+fn oldest(plan: &Plan, node: &str) -> Option<Revision> {
+    let key = plan.key_file.as_deref().map(Key::read).transpose().ok()?;
+    let directory = &plan.places.directory;
+    let there = names(directory).ok()?.into_iter().filter(|name| made_at(name, Some(node)).is_some());
+    let of = |name: String| {
+        manifest_of(&directory.join(name), key.as_ref()).ok().map(|found| Revision(found.revision))
+    };
+    there.map(of).collect::<Option<Vec<_>>>()?.into_iter().min()
 }
 
 /// Of a directory; none where there is no directory.

@@ -27,6 +27,8 @@ pub const DATA: &str = "data/";
 pub const OUTSIDE: &str = "outside/";
 /// Of the data directory.
 const KEPT: [&str; 5] = ["pki", "static-pods", "kubelet-config.yaml", "manifests", "manifests-applied.json"];
+/// Whose UID tells one cluster from another.
+pub const KUBE_SYSTEM: &str = "namespaces.//kube-system";
 /// A file of configuration beyond this is none.
 const LARGEST: u64 = 16 << 20;
 /// Deeper than anybody's folders of manifests.
@@ -41,10 +43,19 @@ pub struct Manifest {
     pub kubernetes_version: String,
     /// Absent where no server ran.
     pub node_name: Option<String>,
+    /// The UID of the namespace kube-system; absent where that is encrypted, and from earlier versions.
+    #[serde(default)]
+    pub cluster: Option<String>,
     pub revision: u64,
     pub objects: u64,
     /// What the server was told, by the names of flags.
     pub settings: BTreeMap<String, String>,
+}
+
+/// The UID of a stored object.
+pub fn identity(stored: &[u8]) -> Option<String> {
+    let object: serde_json::Value = serde_json::from_slice(stored).ok()?;
+    object["metadata"]["uid"].as_str().map(str::to_owned)
 }
 
 /// Of whom a backup is.
@@ -62,6 +73,7 @@ impl Site<'_> {
             coracle_version: env!("CARGO_PKG_VERSION").to_owned(),
             kubernetes_version: coracle_apiserver::version::GIT_VERSION.to_owned(),
             node_name: self.config.map(|config| config.node_name.clone()),
+            cluster: picture.value(KUBE_SYSTEM).and_then(|value| identity(&value)),
             revision: picture.revision().0,
             objects: picture.objects(),
             settings: self.config.map(|config| config.flags.clone()).unwrap_or_default(),

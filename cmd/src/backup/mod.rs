@@ -7,6 +7,7 @@ mod chunks;
 mod contents;
 mod error;
 mod file;
+mod journal;
 mod keeping;
 mod key;
 mod list;
@@ -17,6 +18,7 @@ mod sigv4;
 pub use automatic::{Told, run};
 pub use contents::{Site, write};
 pub use error::ArchiveError;
+pub use journal::{Archive, Due, Tap};
 pub use restore::refuse_unfinished;
 
 use crate::args::{BackupAction, BackupArgs, RestoreArgs};
@@ -59,9 +61,16 @@ fn key(path: Option<&Path>) -> Result<Option<Key>, String> {
 }
 
 fn verify(path: &Path, key_file: Option<&Path>) -> Result<String, String> {
-    let found = read::examine(path, key(key_file)?.as_ref())
-        .map_err(|error| format!("{}: {}", path.display(), chain(&error)))?;
-    Ok(format!("{}: {}", path.display(), described(&found.manifest)))
+    let (key, unusable) = (key(key_file)?, |error| format!("{}: {}", path.display(), chain(&error)));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let found = if journal::Piece::parse(&name).is_some() {
+        let found = journal::read(path, key.as_ref(), |_| Ok(())).map_err(unusable)?;
+        let journal::Summary { commits, after, upto, from, until, .. } = found;
+        format!("{commits} commits after revision {after} up to {upto}, of {from} to {until}")
+    } else {
+        described(&read::examine(path, key.as_ref()).map_err(unusable)?.manifest)
+    };
+    Ok(format!("{}: {found}", path.display()))
 }
 
 fn described(manifest: &Manifest) -> String {

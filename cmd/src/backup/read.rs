@@ -35,6 +35,17 @@ fn missing(part: &str) -> ArchiveError {
     ArchiveError::Damaged(format!("it has no part {part}"))
 }
 
+/// What a backup says of itself, which is how it begins.
+pub fn manifest_of(path: &Path, key: Option<&Key>) -> Result<Manifest, ArchiveError> {
+    let mut archive = Reader::new(BufReader::new(File::open(path).map_err(ArchiveError::Io)?), key)?;
+    if archive.next()?.is_none_or(|head| head.name != MANIFEST) {
+        return Err(missing(MANIFEST));
+    }
+    let mut text = Vec::new();
+    archive.part().read_to_end(&mut text)?;
+    manifest(&text)
+}
+
 /// Reads all of it, the store's values included.
 pub fn examine(path: &Path, key: Option<&Key>) -> Result<Examined, ArchiveError> {
     let mut archive = open(path, key, "checking")?;

@@ -5,11 +5,12 @@
 //! ```
 
 use super::contents::{DATA, Manifest, OUTSIDE, STORE};
+use super::journal::{Target, choose, play};
 use super::key::Key;
 use super::{described, file::explain, key, read};
 use crate::args::RestoreArgs;
 use coracle_api::error::chain;
-use coracle_apiserver::store::sled;
+use coracle_apiserver::store::sled::{self, Playback};
 use jiff::Timestamp;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -52,18 +53,25 @@ pub fn refuse_unfinished(data_dir: &Path) -> Result<(), String> {
 
 pub fn run(args: &RestoreArgs) -> Result<String, String> {
     let key = key(args.key_file.as_deref())?;
-    let unusable = |error| format!("{}: {}", args.file.display(), chain(&error));
-    let found = read::examine(&args.file, key.as_ref()).map_err(unusable)?;
+    let file = source(args, key.as_ref())?;
+    let unusable = |error| format!("{}: {}", file.display(), chain(&error));
+    let found = read::examine(&file, key.as_ref()).map_err(unusable)?;
+    let moment =
+        target(args).map(|target| play_to(args, &file, key.as_ref(), &found.manifest, target)).transpose()?;
     let dir = &args.data_dir;
     let failed = |error: io::Error| explain(dir, &error);
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     let _lock = lock(dir)?;
     let aside = make_room(dir, args.replace)?;
-    let revision = extract(args, key.as_ref(), &found.manifest)?;
+    let played = moment.as_ref().map(Moment::described);
+    let revision = extract(dir, &file, key.as_ref(), &found.manifest, moment)?;
     sync_below(dir).map_err(failed)?;
     std::fs::remove_file(dir.join(MARKER)).and_then(|()| sync(dir)).map_err(failed)?;
     let mut text =
         format!("{}: {}; revisions go on at {revision}", dir.display(), described(&found.manifest));
+    if let Some(played) = played {
+        text += &format!("\nplayed on to {played}");
+    }
     if let Some(aside) = aside {
         text += &format!("\nwhat was there before is in {}", aside.display());
     }
@@ -74,6 +82,50 @@ pub fn run(args: &RestoreArgs) -> Result<String, String> {
         text += &format!("\nit is of the node {node}");
     }
     Ok(text)
+}
+
+/// The backup that is asked for, which of a directory is the newest that can be.
+fn source(args: &RestoreArgs, key: Option<&Key>) -> Result<PathBuf, String> {
+    if !args.file.is_dir() {
+        return Ok(args.file.clone());
+    }
+    choose(&args.file, key, target(args).unwrap_or(Target::Latest))
+}
+
+fn target(args: &RestoreArgs) -> Option<Target> {
+    let of = [args.to_revision.map(Target::Revision), args.to_time.map(Target::Time)];
+    of.into_iter().flatten().next().or_else(|| args.to_latest.then_some(Target::Latest))
+}
+
+/// A state after a backup.
+struct Moment {
+    state: Playback,
+    /// When the last commit was made.
+    at: Option<Timestamp>,
+}
+
+impl Moment {
+    fn described(&self) -> String {
+        let at = self.at.map_or(String::new(), |at| format!(", of {at}"));
+        format!("revision {}{at}: {} objects", self.state.revision().0, self.state.objects())
+    }
+}
+
+fn play_to(
+    args: &RestoreArgs,
+    file: &Path,
+    key: Option<&Key>,
+    manifest: &Manifest,
+    target: Target,
+) -> Result<Moment, String> {
+    let unusable = |error| format!("{}: {}", file.display(), chain(&error));
+    let mut archive = read::open(file, key, "reading").map_err(unusable)?;
+    while archive.next().map_err(unusable)?.is_some_and(|head| head.name != STORE) {}
+    let mut state = Playback::read(archive.part()).map_err(|error| explain(file, &error))?;
+    let beside = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = args.journal_dir.as_deref().unwrap_or(beside);
+    let at = play(&mut state, manifest, directory, key, target)?;
+    Ok(Moment { state, at })
 }
 
 /// Keeps a server that runs on the directory, and another restore, away from it.
@@ -176,14 +228,24 @@ fn ahead(created: Timestamp, now: Timestamp) -> u64 {
 }
 
 /// Returns the revision at which the store goes on.
-fn extract(args: &RestoreArgs, key: Option<&Key>, manifest: &Manifest) -> Result<u64, String> {
-    let unusable = |error| format!("{}: {}", args.file.display(), chain(&error));
-    let mut archive = read::open(&args.file, key, "restoring").map_err(unusable)?;
-    let (dir, mut revision) = (&args.data_dir, 0);
+fn extract(
+    dir: &Path,
+    file: &Path,
+    key: Option<&Key>,
+    manifest: &Manifest,
+    mut moment: Option<Moment>,
+) -> Result<u64, String> {
+    let unusable = |error| format!("{}: {}", file.display(), chain(&error));
+    let mut archive = read::open(file, key, "restoring").map_err(unusable)?;
+    let mut revision = 0;
     while let Some(head) = archive.next().map_err(unusable)? {
         if head.name == STORE {
             let ahead = ahead(manifest.created, Timestamp::now());
-            let restored = sled::restore(archive.part(), dir.join("db"), ahead);
+            let db = dir.join("db");
+            let restored = match moment.take() {
+                Some(moment) => moment.state.write(db, ahead),
+                None => sled::restore(archive.part(), db, ahead),
+            };
             revision = restored.map_err(|error| chain(&error))?.0;
             continue;
         }

@@ -37,6 +37,9 @@ use tokio_util::sync::CancellationToken;
 /// Longer than the server lets requests end.
 const SERVING_ENDS: Duration = Duration::from_secs(3);
 
+/// A file is written, and copied into a bucket.
+const ARCHIVE_ENDS: Duration = Duration::from_secs(5);
+
 pub struct ControlPlane {
     pub api: ApiServer,
     pub pki: Arc<Pki>,
@@ -47,6 +50,8 @@ pub struct ControlPlane {
     /// Ends requests that last, after the components have ended.
     stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
+    /// Ends when the store has closed and its last commits are written.
+    archive: Option<JoinHandle<()>>,
 }
 
 /// The `n`th address of the service range: 1 is the API's, 10 is DNS'.
@@ -59,11 +64,17 @@ pub fn service_address(config: &Config, n: u8) -> IpAddr {
     }
 }
 
+/// The embedded store, and its commits where they are archived.
+struct Embedded {
+    sled: Arc<SledStore>,
+    tap: Option<backup::Tap>,
+}
+
 /// The embedded one also as what it is.
 async fn open_store(
     config: &Config,
     metrics: &Metrics,
-) -> Result<(Arc<dyn Store>, Option<Arc<SledStore>>), StartError> {
+) -> Result<(Arc<dyn Store>, Option<Embedded>), StartError> {
     match &config.backend {
         Backend::Memory => return Ok((MemoryStore::new(), None)),
         Backend::Etcd(options) => {
@@ -75,12 +86,16 @@ async fn open_store(
     }
     let dir = config.data_dir.join("db");
     let copy_before_lift = !config.upgrade_store_without_copy;
-    let options = SledOptions { copy_before_lift, ..SledOptions::default() };
+    let plan = config.backup.plan(&config.data_dir, &mut Vec::new());
+    let archived = plan.filter(|plan| plan.journal_interval.is_some());
+    let since = archived.as_ref().and_then(|plan| backup::Tap::since(plan, &config.node_name));
+    let options = SledOptions { copy_before_lift, since, ..SledOptions::default() };
     let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, options));
     let store = opened.await.map_err(|e| StartError::new("open the store", e))?;
     let store = store.map_err(|e| StartError::new("open the store", e))?;
     coracle_apiserver::store::metrics::collect(metrics, Arc::downgrade(&store));
-    Ok((store.clone(), Some(store)))
+    let tap = archived.map(|_| backup::Tap::open(&store, since));
+    Ok((store.clone(), Some(Embedded { sled: store, tap })))
 }
 
 async fn open_pki(config: &Config) -> Result<Arc<Pki>, StartError> {
@@ -102,7 +117,8 @@ impl ControlPlane {
         let (listener, port) = listen(config).await?;
         let metrics = Arc::<Metrics>::default();
         let (store, pki) = tokio::join!(open_store(config, &metrics), open_pki(config));
-        let ((store, sled), pki) = (store?, pki?);
+        let ((store, embedded), pki) = (store?, pki?);
+        let (sled, tap) = embedded.map_or((None, None), |embedded| (Some(embedded.sled), embedded.tap));
         let (encrypting, source) = config.encryption.open(&config.data_dir.join("pki"), store).await?;
         let store: Arc<dyn Store> = encrypting.clone();
         if config.backend.is_shared() {
@@ -141,7 +157,10 @@ impl ControlPlane {
             addresses: watch::Sender::new(config.node_ips()),
         });
         let rotation = rotation(&following, url.clone());
-        tasks.extend(sled.clone().and_then(|sled| backups(sled, &api, &config_of)));
+        let backups = sled.clone().and_then(|sled| backups(sled, &api, &config_of, tap));
+        let (scheduled, archive) =
+            backups.map_or((None, None), |(scheduled, archive)| (Some(scheduled), archive));
+        tasks.extend(scheduled);
         tasks.extend(sled.and_then(|sled| door(sled, config_of, rotation, own_stop.clone())));
         tasks.extend(tellers);
         tasks.extend(followed);
@@ -156,7 +175,7 @@ impl ControlPlane {
         let admin = revoked::watch(client, pki.clone(), url.clone(), config.kubeconfig.clone());
         tasks.push(tokio::spawn(discard(stop.run_until_cancelled_owned(admin))));
         tracing::info!(%url, kubeconfig = %config.kubeconfig.display(), "the API is ready");
-        Ok(Self { api, pki, tokens, following, store, stop: own_stop, tasks })
+        Ok(Self { api, pki, tokens, following, store, stop: own_stop, tasks, archive })
     }
 
     /// Whether locks of the store and of the watch cache can be had: what a beat of the API server is. Asks nobody, and
@@ -191,6 +210,11 @@ impl ControlPlane {
         }
         if let Err(error) = self.store.close().await {
             tracing::error!(error = &error as &dyn std::error::Error, "the store was not closed cleanly");
+        }
+        if let Some(archive) = self.archive
+            && tokio::time::timeout(ARCHIVE_ENDS, archive).await.is_err()
+        {
+            tracing::warn!("the last commits are archived by the next start");
         }
     }
 }
@@ -260,17 +284,28 @@ fn tellers(
     tasks
 }
 
-/// Written by schedule, if one is set.
-fn backups(sled: Arc<SledStore>, api: &ApiServer, config: &Arc<Config>) -> Option<JoinHandle<()>> {
+/// Written by schedule, if one is set; and the archive of what the tap gives.
+fn backups(
+    sled: Arc<SledStore>,
+    api: &ApiServer,
+    config: &Arc<Config>,
+    tap: Option<backup::Tap>,
+) -> Option<(JoinHandle<()>, Option<JoinHandle<()>>)> {
     // Mistakes were told when the configuration was read.
     let plan = config.backup.plan(&config.data_dir, &mut Vec::new())?;
     let client = Clients::new(api.clone()).privileged("system:coracle:backups");
-    let told = backup::Told {
-        recorder: Recorder::new(client, "kube-apiserver", &config.node_name),
+    let told = || backup::Told {
+        recorder: Recorder::new(client.clone(), "kube-apiserver", &config.node_name),
         regarding: crate::node::regarding(&config.node_name),
     };
-    let run = backup::run(sled, config.clone(), plan, told, api.metrics());
-    Some(tokio::spawn(discard(api.stop().clone().run_until_cancelled_owned(run))))
+    let due = Arc::<backup::Due>::default();
+    let archive = tap.zip(plan.journal_interval).map(|(tap, interval)| {
+        let (sled, config, plan, due) = (sled.clone(), config.clone(), plan.clone(), due.clone());
+        let archive = backup::Archive { sled, config, plan, interval, told: told(), due };
+        tokio::spawn(archive.run(tap, api.metrics()))
+    });
+    let run = backup::run(sled, config.clone(), plan, due, told(), api.metrics());
+    Some((tokio::spawn(discard(api.stop().clone().run_until_cancelled_owned(run))), archive))
 }
 
 /// For commands on this machine. Without it all else works.

@@ -18,6 +18,7 @@ mod etcd;
 mod export;
 mod families;
 mod first_hour;
+mod moments;
 mod monitoring;
 mod moving;
 mod nodes;

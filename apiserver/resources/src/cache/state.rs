@@ -127,7 +127,7 @@ mod tests {
         let object = Some(Arc::new(CachedObject::new(&stored, None)));
         let (now_there, before) = if there { (object, None) } else { (None, object) };
         let event = Arc::new(Event::new(revision, now_there, before));
-        state.record(&Commit { revision, changes: Vec::new() }, &[(resource, event)], now);
+        state.record(&Commit { revision, changes: Vec::new(), durable: true }, &[(resource, event)], now);
     }
 
     #[test]

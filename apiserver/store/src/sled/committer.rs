@@ -287,16 +287,16 @@ impl Committer {
     }
 
     fn publish(&mut self, draft: Draft) {
-        for (commit, journaled) in &draft.commits {
-            self.account(commit, *journaled);
+        for commit in &draft.commits {
+            self.account(commit);
         }
         self.shared.reporter.counters.commits.fetch_add(draft.commits.len() as u64, Relaxed);
         self.shared.space.publish(draft);
     }
 
-    fn account(&mut self, commit: &Commit, journaled: bool) {
+    fn account(&mut self, commit: &Commit) {
         for change in &commit.changes {
-            if journaled {
+            if commit.durable {
                 self.shadow.remove(&change.key);
                 self.dirty.insert(change.key.clone());
                 self.dirty_since.get_or_insert_with(Instant::now);

@@ -15,7 +15,7 @@ const HEADER: usize = 8 + 3 * 8 + 4;
 /// The store refuses larger keys and values long before; a length beyond it is damage.
 const LONGEST: usize = 64 << 20;
 
-const END: u8 = 0;
+pub(super) const END: u8 = 0;
 const HELD: u8 = 1;
 const ABSENT: u8 = 2;
 
@@ -39,33 +39,44 @@ pub(super) fn write<'a>(
 ) -> io::Result<u64> {
     let mut out = BufWriter::new(out);
     out.write_all(&encode_head(head))?;
-    let mut body = Body { out: DeflateEncoder::new(out, Compression::fast()), crc: 0, bytes: 0 };
+    let mut body = Body::new(out);
     let mut count = 0u64;
     for (key, item) in entries {
         count += 1;
         body.entry(key, item)?;
     }
-    body.write(&[END])?;
-    body.write(&count.to_le_bytes())?;
-    let crc = body.crc;
-    body.write(&crc.to_le_bytes())?;
-    body.out.finish()?.flush()?;
-    Ok(body.bytes)
+    let bytes = body.bytes;
+    body.close(count)?.flush()?;
+    Ok(bytes)
 }
 
-struct Body<W: Write> {
+/// A deflate stream of entries, on its way out.
+pub(super) struct Body<W: Write> {
     out: DeflateEncoder<W>,
     crc: u32,
     bytes: u64,
 }
 
 impl<W: Write> Body<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub fn new(out: W) -> Self {
+        Self { out: DeflateEncoder::new(out, Compression::fast()), crc: 0, bytes: 0 }
+    }
+
+    /// Ends it with the count of what it holds, and its checksum.
+    pub fn close(mut self, count: u64) -> io::Result<W> {
+        self.write(&[END])?;
+        self.write(&count.to_le_bytes())?;
+        let crc = self.crc;
+        self.write(&crc.to_le_bytes())?;
+        self.out.finish()
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.crc = crc32c::crc32c_append(self.crc, bytes);
         self.out.write_all(bytes)
     }
 
-    fn entry(&mut self, key: &str, item: Option<&Item>) -> io::Result<()> {
+    pub fn entry(&mut self, key: &str, item: Option<&Item>) -> io::Result<()> {
         self.write(&[if item.is_some() { HELD } else { ABSENT }])?;
         self.field(key.as_bytes())?;
         let Some(item) = item else { return Ok(()) };
@@ -118,38 +129,49 @@ pub(super) fn head(mut input: impl Read) -> io::Result<Head> {
 pub(super) fn read(input: impl Read, mut each: impl FnMut(Entry)) -> io::Result<Head> {
     let mut input = BufReader::with_capacity(64 << 10, input);
     let head = head(&mut input)?;
-    let mut body = Reader { input: DeflateDecoder::new(input), crc: 0 };
+    let mut body = Reader::new(input);
     let mut count = 0u64;
     while let Some(entry) = body.entry()? {
         count += 1;
         each(entry);
     }
-    if u64::from_le_bytes(body.array()?) != count {
-        return Err(damaged("its count is wrong"));
-    }
-    let expected = body.crc;
-    if u32::from_le_bytes(body.array()?) != expected {
-        return Err(damaged("its checksum is wrong"));
-    }
-    if body.input.read(&mut [0]).map_err(damaged)? > 0 {
-        return Err(damaged("it does not end where it should"));
-    }
+    body.close(count)?;
     Ok(head)
 }
 
-struct Reader<R: io::BufRead> {
+/// A [`Body`], as it is read back.
+pub(super) struct Reader<R: io::BufRead> {
     input: DeflateDecoder<R>,
     crc: u32,
 }
 
 impl<R: io::BufRead> Reader<R> {
+    pub fn new(input: R) -> Self {
+        Self { input: DeflateDecoder::new(input), crc: 0 }
+    }
+
+    /// Behind its end: whether it held so much, all of it as it was written.
+    pub fn close(&mut self, count: u64) -> io::Result<()> {
+        if u64::from_le_bytes(self.array()?) != count {
+            return Err(damaged("its count is wrong"));
+        }
+        let expected = self.crc;
+        if u32::from_le_bytes(self.array()?) != expected {
+            return Err(damaged("its checksum is wrong"));
+        }
+        if self.input.read(&mut [0]).map_err(damaged)? > 0 {
+            return Err(damaged("it does not end where it should"));
+        }
+        Ok(())
+    }
+
     fn fill(&mut self, bytes: &mut [u8]) -> io::Result<()> {
         self.input.read_exact(bytes).map_err(damaged)?;
         self.crc = crc32c::crc32c_append(self.crc, bytes);
         Ok(())
     }
 
-    fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+    pub fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         let mut bytes = [0; N];
         self.fill(&mut bytes)?;
         Ok(bytes)
@@ -165,7 +187,7 @@ impl<R: io::BufRead> Reader<R> {
         Ok(bytes)
     }
 
-    fn entry(&mut self) -> io::Result<Option<Entry>> {
+    pub fn entry(&mut self) -> io::Result<Option<Entry>> {
         let [tag] = self.array()?;
         if tag == END {
             return Ok(None);
@@ -184,6 +206,6 @@ impl<R: io::BufRead> Reader<R> {
     }
 }
 
-fn damaged(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+pub(super) fn damaged(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }

@@ -156,7 +156,7 @@ fn undo(history: &History, upto: Revision) -> BTreeMap<Arc<str>, Option<Item>> {
     for entry in history.since(history.floor()).filter(|entry| entry.commit.revision <= upto) {
         for change in &entry.commit.changes {
             first.entry(change.key.clone()).or_insert_with(|| change.previous.as_ref().map(Item::from));
-            if entry.journaled {
+            if entry.commit.durable {
                 durable.insert(change.key.clone());
             }
         }

@@ -14,6 +14,7 @@
 //! before-format-<n>     the store as it was before it got layout n (.new: not whole)
 //! ```
 
+mod commits;
 mod committer;
 mod direct;
 mod disk;
@@ -21,6 +22,7 @@ mod dump;
 mod format;
 mod jobs;
 mod journal;
+mod journaled;
 mod lift;
 mod maintain;
 mod meter;
@@ -39,8 +41,9 @@ mod tree;
 mod verify;
 mod witness;
 
+pub use commits::{CommitWriter, StoredCommit, read_commits};
 pub use meter::{Doing, Step, Watch};
-pub use picture::{Picture, inspect, make, make_watched, restore};
+pub use picture::{Picture, Playback, inspect, make, make_watched, restore};
 pub use repair::{
     Compacted, Examination, Part, Repaired, check, check_watched, compact, compact_watched, repair, salvage,
 };
@@ -86,6 +89,8 @@ pub struct Options {
     /// within months; a start and a day are soon enough, and a few megabytes read.
     pub verify_delay: Duration,
     pub verify_interval: Duration,
+    /// Of the commits after this one, those that the journal still tells are kept for [`SledStore::take_missed`].
+    pub since: Option<Revision>,
     /// Whether a store of an earlier layout is copied before it is changed, and not opened without room for that.
     pub copy_before_lift: bool,
 }
@@ -103,6 +108,7 @@ impl Default for Options {
             vouch_delay: Duration::from_secs(2),
             verify_delay: Duration::from_secs(60),
             verify_interval: Duration::from_secs(24 * 3600),
+            since: None,
             copy_before_lift: true,
         }
     }
@@ -115,6 +121,7 @@ pub struct SledStore {
     thread: Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
     /// Why nothing may be written, heartbeats neither; every commit holds it for reading.
     frozen: tokio::sync::RwLock<Option<String>>,
+    missed: Mutex<Option<Vec<StoredCommit>>>,
 }
 
 impl SledStore {
@@ -131,6 +138,9 @@ impl SledStore {
         lift::tidy_copies(dir).map_err(disk::at(dir))?;
         lift::prepare(dir, options.copy_before_lift)?;
         let mut recovered = recover::recover(dir, &reporter)?;
+        // What damage took out of the journal may be in the state nevertheless.
+        let since = options.since.filter(|_| !recovered.renew);
+        let missed = since.map(|after| journaled::since(dir, after)).transpose()?.flatten();
         if let Err(error) = disk::make_reserve(dir) {
             tracing::warn!(%error, "cannot set disk space aside");
         }
@@ -163,7 +173,8 @@ impl SledStore {
             .map_err(disk::at(dir))?;
         let thread = Mutex::new(Some(thread));
         let dir = dir.to_owned();
-        Ok(Arc::new(Self { dir, shared, committer, thread, frozen: tokio::sync::RwLock::default() }))
+        let frozen = tokio::sync::RwLock::default();
+        Ok(Arc::new(Self { dir, shared, committer, thread, frozen, missed: Mutex::new(missed) }))
     }
 
     /// Figures and incidents since the store was opened.
@@ -196,6 +207,12 @@ impl SledStore {
     pub fn picture(&self) -> Picture {
         let (present, revision) = self.shared.space.present();
         Picture { present, revision, handed_out: revision }
+    }
+
+    /// The durable commits after [`Options::since`] that were there when the store was opened; `None` where the journal does
+    /// not reach back so far, or they were taken before.
+    pub fn take_missed(&self) -> Option<Vec<StoredCommit>> {
+        self.missed.lock().take()
     }
 
     /// From now on nothing is written, and writes are told why; `None` takes that back. What is under way is waited for, so

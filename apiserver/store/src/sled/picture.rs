@@ -1,9 +1,11 @@
 //! The state at one revision, on its way into a backup and out of one.
 
+use super::commits::StoredCommit;
 use super::dump::{self, Head};
 use super::meter::{Doing, Meter, NOBODY, Watch};
 use super::{disk, recover, repair};
 use crate::item::{Item, Present};
+use crate::keyspace::swap_in;
 use crate::{KeyValue, Revision, StoreError};
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -44,6 +46,11 @@ impl Picture {
         self.present.iter().map(|(key, item)| item.with_key(key))
     }
 
+    /// What a key holds, as it is stored.
+    pub fn value(&self, key: &str) -> Option<bytes::Bytes> {
+        self.present.get(key).map(|item| item.value.peek())
+    }
+
     /// Writes it as [`restore`] reads it.
     pub fn write(&self, writer: impl Write) -> io::Result<()> {
         let head = Head { revision: self.revision, other: self.revision, standalone: true };
@@ -69,18 +76,62 @@ pub fn inspect(reader: impl Read) -> io::Result<(Revision, u64)> {
 /// there is something in it.
 pub fn restore(reader: impl Read, dir: impl AsRef<Path>, ahead: u64) -> Result<Revision, StoreError> {
     let dir = dir.as_ref();
-    let restored = (|| {
-        must_be_empty(dir)?;
+    must_be_empty(dir).map_err(disk::at(dir))?;
+    Playback::read(reader).map_err(disk::at(dir))?.write(dir, ahead)
+}
+
+/// A written picture on which commits are played that came after it.
+pub struct Playback {
+    present: Present,
+    revision: Revision,
+    handed_out: Revision,
+}
+
+impl Playback {
+    /// # Errors
+    /// `InvalidData` if the picture is damaged.
+    pub fn read(reader: impl Read) -> io::Result<Self> {
         let mut present = Present::new();
         let head = dump::read(reader, |(key, item)| {
             if let Some(item) = item {
                 present.insert(key, item);
             }
         })?;
-        let other = Revision(head.other.0.max(head.revision.0).saturating_add(ahead));
-        write(dir, &present, other, &Meter::unseen())
-    })();
-    restored.map_err(disk::at(dir))
+        Ok(Self { present, revision: head.revision, handed_out: head.other.max(head.revision) })
+    }
+
+    /// As of which revision the state is.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// How many objects it holds.
+    pub fn objects(&self) -> u64 {
+        self.present.len() as u64
+    }
+
+    /// Plays the next commit. Those that the state holds already are passed over.
+    pub fn play(&mut self, commit: StoredCommit) {
+        if commit.revision <= self.revision {
+            return;
+        }
+        self.revision = commit.revision;
+        self.handed_out = self.handed_out.max(commit.revision);
+        for (mut key, mut item) in commit.changes {
+            swap_in(&mut self.present, &mut key, &mut item);
+        }
+    }
+
+    /// Makes a store of it, as [`restore`] does.
+    ///
+    /// # Errors
+    /// `Io`, with `DirectoryNotEmpty` if there is something in it.
+    pub fn write(self, dir: impl AsRef<Path>, ahead: u64) -> Result<Revision, StoreError> {
+        let dir = dir.as_ref();
+        let at = Revision(self.handed_out.0.saturating_add(ahead));
+        let written = must_be_empty(dir).and_then(|()| write(dir, &self.present, at, &Meter::unseen()));
+        written.map_err(disk::at(dir))
+    }
 }
 
 /// Makes a store of these, in a directory that is empty or does not exist. Its revisions go on `ahead` of `revision`, which

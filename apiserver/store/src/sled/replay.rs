@@ -303,7 +303,7 @@ impl Replayed {
                     None => redo(|key, item| swap_in(&mut self.present, key, item), revision, ops),
                 };
                 if let Some(commit) = commit {
-                    self.history.push(Arc::new(commit), self.clock.instant(millis), true);
+                    self.history.push(Arc::new(commit), self.clock.instant(millis));
                 }
             }
         }

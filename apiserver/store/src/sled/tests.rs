@@ -20,7 +20,7 @@ fn commit(revision: u64, changes: Vec<(String, Option<Vec<u8>>)>) -> Commit {
         created: Revision(1),
         previous: None,
     });
-    Commit { revision: Revision(revision), changes: changes.collect() }
+    Commit { revision: Revision(revision), changes: changes.collect(), durable: true }
 }
 
 type Changes = Vec<(String, Option<Vec<u8>>)>;
