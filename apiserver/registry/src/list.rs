@@ -7,7 +7,7 @@ use super::{ListOptions, Scope, store_error};
 use coracle_api::{ApiError, FieldError};
 use coracle_requests::options::VersionMatch;
 use coracle_requests::{go, too_large_version};
-use coracle_resources::cache::{CachedObject, Filter, Objects, Snapshot, within};
+use coracle_resources::cache::{CachedObject, Filter, Snapshot, within};
 use coracle_store::{Revision, StoreError};
 use serde_json::json;
 use std::sync::Arc;
@@ -121,12 +121,16 @@ impl Scope<'_> {
     /// The objects that the filter can match, after a key; the filter is still to be asked.
     pub(super) fn candidates<'a>(
         &self,
-        objects: &'a Objects,
+        snapshot: &'a Snapshot,
         filter: &Filter,
         after: Option<&str>,
     ) -> Box<dyn Iterator<Item = &'a Arc<CachedObject>> + Send + 'a> {
-        let storage = &*self.resource.storage.key;
+        let (storage, objects) = (&*self.resource.storage.key, &snapshot.objects);
         let namespace = filter.namespace.as_deref().unwrap_or_default();
+        let field = filter.field.as_ref().filter(|_| filter.name.is_none());
+        if let Some(keys) = field.and_then(|(field, value)| snapshot.by_field.keys(field, value, after)) {
+            return Box::new(keys.filter_map(|key| objects.get(&**key)));
+        }
         match &filter.name {
             Some(name) if !namespace.is_empty() || !self.resource.namespaced => {
                 let key = format!("{storage}/{namespace}/{name}");
@@ -141,7 +145,7 @@ impl Scope<'_> {
         let mut items = Vec::new();
         let mut more = false;
         let mut left = 0;
-        for object in self.candidates(&snapshot.objects, filter, after) {
+        for object in self.candidates(snapshot, filter, after) {
             if limit > 0 && items.len() == limit {
                 left += 1;
                 more = true;

@@ -76,7 +76,7 @@ impl Scope<'_> {
         let (Some(fields), Some(custom)) = (self.foreign_fields(options), self.strategy.custom()) else {
             return Ok(filter);
         };
-        let candidates = self.candidates(&snapshot.objects, &filter, None);
+        let candidates = self.candidates(snapshot, &filter, None);
         let found: Vec<Arc<CachedObject>> =
             candidates.filter(|object| filter.matches(object)).cloned().collect();
         let shown = custom.served(found.iter().map(|object| (&**object, object.revision))).await?;

@@ -69,7 +69,7 @@ impl Scope<'_> {
             }
             let (snapshot, watcher) = cache.watch(storage, filter);
             let initial: Vec<_> = self
-                .candidates(&snapshot.objects, &watcher.filter, None)
+                .candidates(&snapshot, &watcher.filter, None)
                 .filter(|object| watcher.filter.matches(object))
                 .cloned()
                 .collect();

@@ -263,6 +263,54 @@ async fn members_of_two_clusters_are_refused() {
     panic!("the other cluster was taken: {said}");
 }
 
+/// A way to a member that can be cut, as a network is: connections stay and nothing comes through.
+struct Way {
+    url: String,
+    cut: tokio::sync::watch::Sender<bool>,
+}
+
+impl Way {
+    async fn to(etcd: &Etcd) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let (cut, is_cut) = tokio::sync::watch::channel(false);
+        let there = etcd.url.trim_start_matches("http://").to_owned();
+        tokio::spawn(async move {
+            while let Ok((mut here, _)) = listener.accept().await {
+                let (mut is_cut, there) = (is_cut.clone(), there.clone());
+                tokio::spawn(async move {
+                    let Ok(mut there) = tokio::net::TcpStream::connect(there).await else { return };
+                    let cut = async { drop(is_cut.wait_for(|cut| *cut).await) };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut here, &mut there) => {}
+                        // Silent from now on, and open.
+                        () = cut => std::future::pending().await,
+                    }
+                });
+            }
+        });
+        Self { url, cut }
+    }
+}
+
+/// A member that is silent is no reason to say that etcd is away; one that is the only one is, soon.
+#[tokio::test]
+async fn another_member_answers_for_one_that_is_silent() {
+    let etcd = Etcd::start();
+    drop(etcd.open().await);
+    let (first, second) = (Way::to(&etcd).await, Way::to(&etcd).await);
+    let servers = vec![first.url.clone(), second.url.clone()];
+    let store = EtcdStore::open(&EtcdOptions { servers, ..EtcdOptions::default() }).await.unwrap();
+    store.reach().await.unwrap();
+    first.cut.send_replace(true);
+    let begun = std::time::Instant::now();
+    tokio::time::timeout(Duration::from_millis(1_500), store.reach()).await.expect("soon").unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(500), "the first was asked, and was silent");
+    second.cut.send_replace(true);
+    let none = tokio::time::timeout(Duration::from_secs(20), store.reach()).await.expect("it gives up");
+    assert!(matches!(none, Err(StoreError::Unavailable(_))), "{none:?}");
+}
+
 impl Etcd {
     fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args([signal, &self.process.id().to_string()]).status();

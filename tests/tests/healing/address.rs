@@ -168,3 +168,55 @@ fn an_address_that_somebody_says_stays() {
         assert_eq!(cluster.ok(EVENTS), "");
     });
 }
+
+/// A second machine, which joins over the wire between both.
+const TWO: &str = "ip netns exec two";
+
+fn move_two_to(address: &str) {
+    run(&format!("{TWO} ip address flush dev far"));
+    run(&format!("{TWO} ip address add {address}/24 dev far"));
+    run(&format!("{TWO} ip route add default via 192.0.2.1"));
+}
+
+/// The API's way to its kubelet, who is believed by a certificate that names the address.
+fn two_has(cluster: &Cluster, address: &str) {
+    cluster.within(FOLLOWED_WITHIN, &ADDRESS.replace("box", "two"), |shown| shown == address);
+    let names =
+        "kubectl get endpointslices -n kube-system kube-dns-two -o jsonpath='{.endpoints[*].addresses[*]}'";
+    cluster.until(names, address);
+    kubelet_answers(cluster, address);
+    cluster.until("kubectl get --raw /api/v1/nodes/two/proxy/healthz", "ok");
+}
+
+#[test]
+fn another_address_of_a_joined_machine_is_followed_live() {
+    on_a_machine_of_its_own(|| {
+        run("ip netns add two && ip link set far netns two");
+        run(&format!("{TWO} ip link set lo up && {TWO} ip link set far up"));
+        run("ip address add 192.0.2.1/24 dev eth0");
+        move_two_to("192.0.2.7");
+        let cluster = Cluster::start(&[
+            "--node-ip",
+            "192.0.2.1",
+            "--bind-address",
+            "0.0.0.0",
+            "--disable",
+            "kubelet,proxy,network",
+        ]);
+        let join = cluster.ok("coracle token create --print-join-command");
+        let flags = "--node-name two --data-dir $PWD/two --disable network";
+        let agent = cluster.start(&format!("{TWO} {} {flags}", join.trim()), "agent");
+        two_has(&cluster, "192.0.2.7");
+        move_two_to("192.0.2.9");
+        two_has(&cluster, "192.0.2.9");
+        told(
+            &cluster,
+            "Node",
+            "two",
+            "Normal NodeAddressChanged the node's address is 192.0.2.9 now; it was 192.0.2.7",
+        );
+        cluster.until(&format!("{TWO} iptables-save | grep -c 192.0.2.7 || true"), "0");
+        cluster.says("kubectl get node two -o jsonpath='{.metadata.name}'", "two");
+        drop(agent);
+    });
+}

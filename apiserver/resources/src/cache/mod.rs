@@ -4,6 +4,7 @@
 //! persistent map in O(1) and hold no lock while they answer. All watchers of a resource see the same events in the same
 //! order, each serialized once.
 
+mod by_field;
 mod event;
 mod history;
 mod index;
@@ -14,6 +15,7 @@ mod served;
 mod state;
 mod watcher;
 
+pub use by_field::ByField;
 pub use coracle_component_base::metrics::Figures;
 pub use event::{Event, OTHER_ENCODINGS, Seen, frame, pieces};
 pub use history::History;
@@ -51,6 +53,8 @@ const INDEXED_BY_ONE: usize = 500;
 pub struct Snapshot {
     pub revision: Revision,
     pub objects: Objects,
+    /// Of a revision of before nothing is indexed.
+    pub by_field: ByField,
 }
 
 pub struct Cache {
@@ -112,9 +116,10 @@ impl Cache {
         for object in self.indexed(stored) {
             let Some(name) = resource_of(&object.key) else { continue };
             if !loaded.contains_key(name) {
-                loaded.insert(name.into(), Resource::default());
+                loaded.insert(name.into(), Resource::of(name));
             }
             if let Some(resource) = loaded.get_mut(name) {
+                resource.by_field.change(Some(&object), None);
                 resource.objects.insert(object.key.clone(), object);
             }
         }
@@ -215,7 +220,7 @@ impl Cache {
             _ => Arc::new(CachedObject::new(stored, fields)),
         };
         let objects = listing.items.iter().map(|stored| (stored.key.clone(), object(stored))).collect();
-        Ok(Snapshot { revision, objects })
+        Ok(Snapshot { revision, objects, by_field: ByField::default() })
     }
 
     pub fn find(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<CachedObject>> {

@@ -1,5 +1,6 @@
 //! What the cache holds of each resource, and for how long it remembers what was.
 
+use super::by_field::ByField;
 use super::event::Event;
 use super::history::History;
 use super::object::CachedObject;
@@ -15,8 +16,15 @@ const SWEPT_EVERY: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Resource {
     pub objects: Objects,
+    pub by_field: ByField,
     pub history: History,
     pub changed_at: Revision,
+}
+
+impl Resource {
+    pub fn of(name: &str) -> Self {
+        Self { by_field: ByField::of(name), ..Self::default() }
+    }
 }
 
 #[derive(Default)]
@@ -35,8 +43,9 @@ impl State {
     }
 
     pub fn snapshot(&self, resource: &str) -> Snapshot {
-        let objects = self.resources.get(resource).map(|r| r.objects.clone()).unwrap_or_default();
-        Snapshot { revision: self.revision, objects }
+        let found = self.resources.get(resource).map(|r| (r.objects.clone(), r.by_field.clone()));
+        let (objects, by_field) = found.unwrap_or_default();
+        Snapshot { revision: self.revision, objects, by_field }
     }
 
     pub fn changed_at(&self, resource: &str) -> Revision {
@@ -48,12 +57,13 @@ impl State {
         let before = self.revision;
         for (resource, event) in events {
             if !self.resources.contains_key(*resource) {
-                let mut fresh = Resource::default();
+                let mut fresh = Resource::of(resource);
                 fresh.history.start_at(before);
                 self.resources.insert((*resource).into(), fresh);
             }
             let Some(entry) = self.resources.get_mut(*resource) else { continue };
             event.apply_to(&mut entry.objects);
+            entry.by_field.change(event.current.as_deref(), event.previous.as_deref());
             entry.changed_at = commit.revision;
             entry.history.push(event.clone());
         }

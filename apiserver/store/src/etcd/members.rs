@@ -5,6 +5,8 @@
 
 use crate::StoreError;
 use etcd_client::{Certificate, Client, ConnectOptions, Error, GetOptions, Identity, TlsOptions};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -16,6 +18,8 @@ const READ: Duration = Duration::from_secs(2);
 const WRITE: Duration = Duration::from_secs(8);
 /// An answer that takes longer is told in the log.
 const SLOW: Duration = Duration::from_secs(1);
+/// Where any answer is good enough, the next member is asked so long after the one before.
+const NEXT_ASKED_AFTER: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection whose other end is silent for so long is given up: pauses and partitions send no reset.
 const PING_EVERY: Duration = Duration::from_secs(1);
@@ -118,6 +122,35 @@ impl Members {
         }
         member.checked.store(true, Relaxed);
         Ok(())
+    }
+
+    /// Whatever member answers first. They are asked one after the other, each a moment after the one before, so that one that
+    /// is silent holds nobody up; which one is asked otherwise stays.
+    pub async fn any<T, F>(&self, call: impl Fn(Client) -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let first = self.current.load(Relaxed);
+        let ask = |turn: u32| {
+            let member = &self.list[(first + turn as usize) % self.list.len()];
+            let answer = call(member.client.clone());
+            async move {
+                tokio::time::sleep(NEXT_ASKED_AFTER * turn).await;
+                self.check(member).await?;
+                answer.await.map_err(Failure::of)
+            }
+        };
+        let turns = 0..u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        let mut asked: FuturesUnordered<_> = turns.map(ask).collect();
+        let mut why = Vec::new();
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Ok(answer) => return Ok(answer),
+                Err(Failure::Final(error)) => return Err(error),
+                Err(Failure::Unknown(text) | Failure::Refused(text)) => why.push(text),
+            }
+        }
+        Err(StoreError::Unavailable(why.join("; ")))
     }
 
     pub async fn call<T, F>(&self, kind: Kind, call: impl Fn(Client) -> F) -> Result<T, StoreError>

@@ -39,12 +39,18 @@ enum End {
 
 /// The present revision of etcd, after everything that was acknowledged before.
 pub(super) async fn revision(members: &Members, mark: &str) -> Result<i64, StoreError> {
-    let read = |client: Client| async move {
-        let answer = client.kv_client().get(mark, Some(GetOptions::new().with_keys_only())).await?;
-        let header = answer.header();
-        header.map(|h| h.revision()).ok_or_else(|| Error::Internal("an answer without a header".to_owned()))
-    };
-    members.call(Kind::Read, read).await
+    members.call(Kind::Read, |client| read_revision(client, mark)).await
+}
+
+/// Whether a majority answers, by whichever member.
+pub(super) async fn reach(members: &Members, mark: &str) -> Result<(), StoreError> {
+    members.any(|client| read_revision(client, mark)).await.map(drop)
+}
+
+async fn read_revision(client: Client, mark: &str) -> Result<i64, Error> {
+    let answer = client.kv_client().get(mark, Some(GetOptions::new().with_keys_only())).await?;
+    let header = answer.header();
+    header.map(|h| h.revision()).ok_or_else(|| Error::Internal("an answer without a header".to_owned()))
 }
 
 /// Where to begin, and what there was then.

@@ -212,7 +212,10 @@ impl Store for EtcdStore {
     }
 
     async fn reach(&self) -> Result<(), StoreError> {
-        self.0.present().await.map(drop)
+        if self.0.space.is_closed() {
+            return Err(StoreError::Closed);
+        }
+        mirror::reach(&self.0.members, &self.0.layout.mark()).await
     }
 
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
