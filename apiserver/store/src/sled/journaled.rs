@@ -103,8 +103,9 @@ mod tests {
 
         let store = SledStore::open(dir.path(), Options::default()).expect("a store");
         let large = "x".repeat(3 << 20);
-        for key in ["a./n/2", "a./n/3", "a./n/4"] {
-            commit(&store, key, &large, Durability::Synced).await;
+        // More than twice what is there in the end, so that a snapshot is due.
+        for _ in 0..5 {
+            commit(&store, "a./n/2", &large, Durability::Synced).await;
         }
         let later = commit(&store, "a./n/5", "x", Durability::Synced).await;
         drop(store);
