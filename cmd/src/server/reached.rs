@@ -10,17 +10,17 @@ use std::time::Duration;
 /// Upstream's name of this check.
 const CHECK: &str = "etcd-readiness";
 /// One linearizable read each time, which requests that wait for one share.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// A member that is silent is given up after two seconds; the next one may be asked before that is said.
-const PATIENCE: Duration = Duration::from_millis(2_500);
+const LOOK_TIMEOUT: Duration = Duration::from_millis(2_500);
 
 /// Looks for ever.
 pub async fn watch(store: Arc<dyn Store>, health: Health) {
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let state = match tokio::time::timeout(PATIENCE, store.reach()).await {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        let state = match tokio::time::timeout(LOOK_TIMEOUT, store.reach()).await {
             Ok(answer) => answer.map_err(|e| chain(&e)),
-            Err(_) => Err(format!("no answer within {} ms", PATIENCE.as_millis())),
+            Err(_) => Err(format!("no answer within {} ms", LOOK_TIMEOUT.as_millis())),
         };
         let was_well = health.state(CHECK).is_none_or(|state| state.is_ok());
         match &state {
