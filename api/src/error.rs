@@ -16,6 +16,22 @@ pub struct FieldError {
     pub field: String,
     /// The whole detail after the path, for example `Invalid value: "x": must be ...`.
     pub detail: String,
+    /// `None` for what nobody forgives.
+    pub origin: Option<Origin>,
+}
+
+/// The check that found a mistake which an update forgives where the old object has it too. Whoever forgives goes by this,
+/// never by a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// This address is wrong only in how it is written.
+    AddressForm(String),
+    /// An init container would be restarted by a resize.
+    InitContainerRestart,
+    /// A kernel setting of a namespace that the pod shares with its host.
+    SharedSysctl,
+    /// The way in which volumes get their SELinux labels.
+    VolumeLabelling,
 }
 
 /// A value as upstream's errors show it: structures and lists in the JSON of Go, which has no bare `<`, `>` and `&`.
@@ -28,10 +44,14 @@ pub fn shown(value: &Value) -> String {
 }
 
 impl FieldError {
+    fn new(reason: &'static str, field: impl Into<String>, detail: String) -> Self {
+        Self { reason, field: field.into(), detail, origin: None }
+    }
+
     pub fn required(field: impl Into<String>, detail: &str) -> Self {
         let detail =
             if detail.is_empty() { "Required value".to_owned() } else { format!("Required value: {detail}") };
-        Self { reason: "FieldValueRequired", field: field.into(), detail }
+        Self::new("FieldValueRequired", field, detail)
     }
 
     pub fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
@@ -41,16 +61,12 @@ impl FieldError {
     /// As [`invalid`](Self::invalid), of a value that upstream prints otherwise than a client wrote it; `shown` is how.
     pub fn invalid_as(field: impl Into<String>, shown: &str, detail: &str) -> Self {
         let colon = if detail.is_empty() { "" } else { ": " };
-        Self {
-            reason: "FieldValueInvalid",
-            field: field.into(),
-            detail: format!("Invalid value: {shown}{colon}{detail}"),
-        }
+        Self::new("FieldValueInvalid", field, format!("Invalid value: {shown}{colon}{detail}"))
     }
 
     /// Of a value that says nothing: the path alone is at fault.
     pub fn invalid_unshown(field: impl Into<String>, detail: &str) -> Self {
-        Self { reason: "FieldValueInvalid", field: field.into(), detail: format!("Invalid value: {detail}") }
+        Self::new("FieldValueInvalid", field, format!("Invalid value: {detail}"))
     }
 
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
@@ -60,15 +76,12 @@ impl FieldError {
     /// As [`not_supported`](Self::not_supported), with the value as upstream prints it.
     pub fn not_supported_as(field: impl Into<String>, shown: &str, supported: &[&str]) -> Self {
         let list: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
-        Self {
-            reason: "FieldValueNotSupported",
-            field: field.into(),
-            detail: format!("Unsupported value: {shown}: supported values: {}", list.join(", ")),
-        }
+        let detail = format!("Unsupported value: {shown}: supported values: {}", list.join(", "));
+        Self::new("FieldValueNotSupported", field, detail)
     }
 
     pub fn forbidden(field: impl Into<String>, detail: &str) -> Self {
-        Self { reason: "FieldValueForbidden", field: field.into(), detail: format!("Forbidden: {detail}") }
+        Self::new("FieldValueForbidden", field, format!("Forbidden: {detail}"))
     }
 
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
@@ -77,39 +90,25 @@ impl FieldError {
 
     /// As [`duplicate`](Self::duplicate), with the value as upstream prints it.
     pub fn duplicate_as(field: impl Into<String>, shown: &str) -> Self {
-        Self {
-            reason: "FieldValueDuplicate",
-            field: field.into(),
-            detail: format!("Duplicate value: {shown}"),
-        }
+        Self::new("FieldValueDuplicate", field, format!("Duplicate value: {shown}"))
     }
 
     /// Of a value that says nothing: the path alone is at fault.
     pub fn duplicate_unshown(field: impl Into<String>) -> Self {
-        Self { reason: "FieldValueDuplicate", field: field.into(), detail: "Duplicate value".to_owned() }
+        Self::new("FieldValueDuplicate", field, "Duplicate value".to_owned())
     }
 
     pub fn not_found(field: impl Into<String>, value: &Value) -> Self {
-        Self { reason: "FieldValueNotFound", field: field.into(), detail: format!("Not found: {value}") }
+        Self::new("FieldValueNotFound", field, format!("Not found: {value}"))
     }
 
     pub fn too_long(field: impl Into<String>, max_bytes: usize) -> Self {
-        Self {
-            reason: "FieldValueTooLong",
-            field: field.into(),
-            detail: format!("Too long: may not be more than {max_bytes} bytes"),
-        }
+        Self::new("FieldValueTooLong", field, format!("Too long: may not be more than {max_bytes} bytes"))
     }
-}
 
-impl FieldError {
     pub fn too_many(field: impl Into<String>, actual: usize, max: usize) -> Self {
         let items = if max == 1 { "item" } else { "items" };
-        Self {
-            reason: "FieldValueTooMany",
-            field: field.into(),
-            detail: format!("Too many: {actual}: must have at most {max} {items}"),
-        }
+        Self::new("FieldValueTooMany", field, format!("Too many: {actual}: must have at most {max} {items}"))
     }
 }
 

@@ -35,7 +35,7 @@ pub mod well_known;
 pub mod yaml;
 
 pub use catalogue::{Resource, Subresource};
-pub use error::{ApiError, FieldError, shown};
+pub use error::{ApiError, FieldError, Origin, shown};
 pub use identity::UserInfo;
 pub use pieces::Pieces;
 pub use quantity::Quantity;

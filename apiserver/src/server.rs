@@ -17,7 +17,7 @@ use coracle_edge::http::serve;
 use coracle_edge::http::service;
 use coracle_edge::http::{Pages, ServerState};
 use coracle_edge::metrics_api::MetricsApi;
-use coracle_edge::openapi::Published;
+use coracle_edge::openapi::DocumentCache;
 use coracle_registry::{Admission, Clock, Registry};
 use coracle_resources::Resources;
 use coracle_resources::cache::Cache;
@@ -45,7 +45,7 @@ pub struct ServerConfig {
     pub stop: CancellationToken,
 }
 
-/// What holds requests back, and what is kept of them.
+/// Settings of the HTTP edge: flow control, time limits, audit, traces, and what the server tells of itself.
 #[derive(Clone)]
 pub struct EdgeOptions {
     pub flow: flowcontrol::Options,
@@ -161,7 +161,7 @@ impl ApiServer {
             flags: edge.flags,
             address: RwLock::new(edge.address),
             pages: edge.pages,
-            published: Published::new(catalogue, aggregator.clone()),
+            documents: DocumentCache::new(catalogue, aggregator.clone()),
             foreign: aggregator.clone(),
             aggregator,
             stop,
@@ -179,7 +179,7 @@ impl ApiServer {
         self.router.clone()
     }
 
-    /// The watch cache, as [`strategy::Reader`] and for its snapshots.
+    /// The watch cache, as [`strategy::ObjectReader`] and for its snapshots.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.state.registry.cache
     }

@@ -2,12 +2,12 @@
 
 mod run;
 
-use crate::Program;
 use crate::check::Env;
 use crate::declare::{declare, most_in_a_request};
 use crate::estimate::Sizes;
 use crate::sizes::Shape;
 use crate::types::Type;
+use crate::{Issues, Program};
 use coracle_api::FieldError;
 use coracle_api::schema::ListType;
 use coracle_api::structural::{Rule, Structural, field_path};
@@ -203,7 +203,7 @@ impl Compiler {
         let check = match program(&rule.rule, &env, &Type::Bool) {
             Ok(check) => Some(check),
             Err(detail) => {
-                self.errors.push(shown(rule, at_rule.clone(), &detail));
+                self.errors.push(shown(rule, at_rule.clone(), &detail.to_string()));
                 None
             }
         };
@@ -241,10 +241,12 @@ impl Compiler {
                 self.judge_cost(&here, "estimated messageExpression cost", || message.cost(sizes));
                 Some(message)
             }
-            Err(detail) => {
-                let detail = match detail.strip_prefix("cel expression") {
-                    Some(rest) => format!("messageExpression{rest}"),
-                    None => format!("messageExpression {detail}"),
+            Err(mistake) => {
+                let detail = match mistake {
+                    ProgramError::Compile(_) => format!("messageExpression {mistake}"),
+                    ProgramError::Result { wanted } => {
+                        format!("messageExpression must evaluate to a {wanted}")
+                    }
                 };
                 self.errors.push(shown(rule, here, &detail));
                 None
@@ -288,14 +290,24 @@ fn named(path: &str, schema: &Structural) -> String {
     field_path::shown(&steps)
 }
 
-fn program(source: &str, env: &Env, wanted: &Type) -> Result<Program, String> {
-    let program = Program::compile(source, env).map_err(|issues| format!("compilation failed: {issues}"))?;
+/// Why an expression makes no program, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+enum ProgramError {
+    // The words of a field's mistake, which has no sources: they are one with it.
+    #[error("compilation failed: {0}")]
+    Compile(Issues),
+    #[error("cel expression must evaluate to a {wanted}")]
+    Result { wanted: &'static str },
+}
+
+fn program(source: &str, env: &Env, wanted: &Type) -> Result<Program, ProgramError> {
+    let program = Program::compile(source, env).map_err(ProgramError::Compile)?;
     let fits = match (program.result(), wanted) {
         (Type::String(_), Type::String(_)) => true,
         (is, wanted) => is == wanted,
     };
     let name = if *wanted == Type::Bool { "bool" } else { "string" };
-    if fits { Ok(program) } else { Err(format!("cel expression must evaluate to a {name}")) }
+    if fits { Ok(program) } else { Err(ProgramError::Result { wanted: name }) }
 }
 
 impl Rules {

@@ -51,7 +51,7 @@ pub struct Verdict {
     pub past: Option<(String, i32)>,
 }
 
-/// Something of the past, and when it was last touched.
+/// An entry of a cache, with the time of its last use: the oldest ones make room.
 struct Kept<T> {
     what: T,
     at: Instant,

@@ -188,7 +188,7 @@ fn all<K: Kind>(found: Vec<Found<K>>) -> impl Iterator<Item = Arc<K>> {
 }
 
 /// An object that was not asked for between two of these is kept as JSON only. To decode it again takes 30 microseconds.
-const REST: Duration = Duration::from_secs(20);
+const REST_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Objects taken over between two chances for other tasks to run: about a millisecond.
 const AT_ONCE: usize = 64;
@@ -201,7 +201,7 @@ async fn follow<K: Kind>(
 ) {
     let mut fold = Fold::new(reflector.path());
     let mut at_once = 0;
-    let mut rest = tokio::time::interval(REST);
+    let mut rest = tokio::time::interval(REST_INTERVAL);
     rest.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while let Some(change) = stop.run_until_cancelled(next(&mut reflector, &state, &mut rest)).await {
         match fold.apply(change, read::<K>) {

@@ -19,8 +19,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// client-go's reflector back-off: 800 ms, doubled up to 30 s, and up to as much again by chance.
-const FIRST_PAUSE: Duration = Duration::from_millis(800);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const FIRST_RETRY_INTERVAL: Duration = Duration::from_millis(800);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// A watch is asked to end after five to ten minutes, as client-go's are.
 const WATCH_SECONDS: std::ops::Range<u32> = 300..600;
 const INITIAL_END: &str = well_known::INITIAL_EVENTS_END;
@@ -239,7 +239,7 @@ impl Reflector {
             return;
         }
         tracing::warn!(path = self.selection.path, %error, "watch failed, trying again");
-        let pause = self.pause.map_or(FIRST_PAUSE, |p| (p * 2).min(LONGEST_PAUSE));
+        let pause = self.pause.map_or(FIRST_RETRY_INTERVAL, |p| (p * 2).min(MAX_RETRY_INTERVAL));
         self.pause = Some(pause);
         self.resume_at = Some(Instant::now() + pause.mul_f64(rand::rng().random_range(1.0..2.0)));
     }

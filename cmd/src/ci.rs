@@ -3,8 +3,7 @@
 use crate::args::{CiArgs, ServerArgs};
 use crate::config::Config;
 use crate::server::{Node, role};
-use coracle_client::informer::all_of;
-use coracle_client::{Change, Reflector};
+use coracle_client::FollowedObject;
 use coracle_kubelet::simulate::SimulateConfig;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use std::path::{Path, PathBuf};
@@ -78,7 +77,7 @@ async fn run(args: CiArgs) -> Result<ExitCode, Failure> {
     if let Some(wanted) = &args.kubeconfig {
         std::fs::copy(&config.kubeconfig, wanted).map_err(|e| format!("{}: {e}", wanted.display()))?;
     }
-    wait_until_usable(&node, args.nodes).await?;
+    Box::pin(wait_until_usable(&node, args.nodes)).await?;
     let status = around(&args.command, &config.kubeconfig).await;
     // Nothing of this cluster outlives it, so nothing is worth an orderly end.
     stop.cancel();
@@ -108,9 +107,9 @@ async fn wait_until_usable(node: &Node, nodes: u32) -> Result<(), String> {
         node.control_plane.api.service(),
         coracle_api::UserInfo::authenticated("system:coracle:ci", &["system:masters"]),
     );
-    let only = all_of::<ServiceAccount>().fields("metadata.namespace=default,metadata.name=default");
-    let mut accounts = Reflector::new(client.clone(), only);
-    let exists = async { while !matches!(accounts.next().await, Change::Applied(_)) {} };
+    let among = "/api/v1/namespaces/default/serviceaccounts";
+    let mut account = FollowedObject::<ServiceAccount>::new(client.clone(), among, "default");
+    let exists = async { while account.next().await.is_none() {} };
     let labelled = async {
         match nodes {
             0 => Ok(()),

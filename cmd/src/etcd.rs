@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Between two attempts of the start.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// As upstream's.
 const PREFIX: &str = "/registry";
 
@@ -108,7 +108,7 @@ pub async fn open(options: &EtcdOptions) -> Result<Arc<EtcdStore>, StoreError> {
             // Of what was to be listed somebody may have compacted the past meanwhile.
             Err(error @ (StoreError::Unavailable(_) | StoreError::Compacted { .. })) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "etcd cannot be used, trying again");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
             other => return other,
         }

@@ -143,7 +143,7 @@ fn part(kept: CapabilitySet, v: Option<u8>, command: impl Future<Output = ExitCo
 }
 
 fn with_only(kept: CapabilitySet) -> Result<(), String> {
-    privileges::keep_only(kept).map_err(|e| e.to_string())
+    privileges::keep_only(kept).map_err(|e| coracle_api::error::chain(&e))
 }
 
 fn in_runtime(log: &str, command: impl Future<Output = ExitCode>) -> ExitCode {

@@ -22,7 +22,7 @@ const AHEAD: u64 = 1_000_000;
 /// In etcd, one for each server that lives, or that was killed (`server/living.rs`).
 const SERVERS: &str = "leases.coordination.k8s.io/kube-system/coracle-server-";
 /// A server that lives renews its Lease within this time: every five seconds, and two more.
-const RENEWED_WITHIN: Duration = Duration::from_secs(7);
+const RENEWED_TIMEOUT: Duration = Duration::from_secs(7);
 
 pub async fn command(args: MigrateArgs) -> ExitCode {
     let mut mistakes = Vec::new();
@@ -184,7 +184,7 @@ async fn nobody_writes(options: &EtcdOptions, items: &[KeyValue]) -> Result<(), 
     if before.is_empty() {
         return Ok(());
     }
-    tokio::time::sleep(RENEWED_WITHIN).await;
+    tokio::time::sleep(RENEWED_TIMEOUT).await;
     let after = of_servers(&read(options).await?.1);
     let alive: Vec<&str> = after
         .iter()

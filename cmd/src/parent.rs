@@ -18,15 +18,15 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::Instant;
 
 /// First pause before a start; doubled with each end in a row.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const FIRST_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Longest pause, so that a mended machine is used again within half a minute.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// What ran this long was well.
 const WELL_AFTER: Duration = Duration::from_secs(60);
 /// Longest start: a store of some size that has to be rebuilt first.
-const START: Duration = Duration::from_secs(600);
+const START_TIMEOUT: Duration = Duration::from_secs(600);
 /// After a signal to end: components and connections get their time, then it is killed.
-const END: Duration = Duration::from_secs(25);
+const END_TIMEOUT: Duration = Duration::from_secs(25);
 /// Tells the process below to end with this one.
 const BOUND: &str = "CORACLE_SUPERVISED";
 
@@ -137,7 +137,7 @@ struct Ended {
 async fn run(args: &SuperviseArgs) -> io::Result<ExitCode> {
     let (door, mut told) = (Door::open()?, Told::listen()?);
     let pid_file = PidFile(args.pid_file.as_deref());
-    let (mut pause, mut was_ready) = (FIRST_PAUSE, false);
+    let (mut pause, mut was_ready) = (FIRST_RETRY_INTERVAL, false);
     loop {
         let began = Instant::now();
         let mut child = start(&args.command, &door.path(), args.watchdog.0)?;
@@ -148,14 +148,14 @@ async fn run(args: &SuperviseArgs) -> io::Result<ExitCode> {
             return Ok(code(ended.status));
         }
         if began.elapsed() >= WELL_AFTER {
-            pause = FIRST_PAUSE;
+            pause = FIRST_RETRY_INTERVAL;
         }
         eprintln!("coracle supervise: it ended with {}, starting it again in {pause:?}", ended.status);
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = until_ending(&mut told) => return Ok(code(ended.status)),
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_RETRY_INTERVAL);
     }
 }
 
@@ -182,7 +182,7 @@ async fn follow(
     watchdog: Duration,
 ) -> io::Result<Ended> {
     let (mut ready, mut ending) = (false, false);
-    let mut until = Some(Instant::now() + START);
+    let mut until = Some(Instant::now() + START_TIMEOUT);
     let mut buffer = [0; 256];
     loop {
         let silence = async {
@@ -203,7 +203,7 @@ async fn follow(
             signal = told.next() => {
                 if matches!(signal, Signal::SIGTERM | Signal::SIGINT) {
                     ending = true;
-                    until = Some(Instant::now() + END);
+                    until = Some(Instant::now() + END_TIMEOUT);
                 }
                 send(child, signal);
             }

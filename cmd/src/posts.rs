@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// For one attempt: upstream's limit of all calls of webhooks.
-const ATTEMPT_WITHIN: Duration = Duration::from_secs(30);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Posts {
             .header(http::header::ACCEPT, "application/json, */*")
             .body(body)
             .map_err(|e| PostError { message: e.to_string(), again: false })?;
-        match tokio::time::timeout(ATTEMPT_WITHIN, self.client.request_text(request)).await {
+        match tokio::time::timeout(ATTEMPT_TIMEOUT, self.client.request_text(request)).await {
             Ok(Ok(text)) => Ok(text),
             Ok(Err(kube::Error::Api(status))) => Err(PostError {
                 message: format!("the server answered {}: {}", status.code, status.message),
@@ -59,7 +59,7 @@ impl Posts {
                 Err(PostError { message: coracle_api::error::chain(&error), again: is_reset(&error) })
             }
             Err(_) => {
-                let message = format!("no answer within {} s", ATTEMPT_WITHIN.as_secs());
+                let message = format!("no answer within {} s", ATTEMPT_TIMEOUT.as_secs());
                 Err(PostError { message, again: false })
             }
         }

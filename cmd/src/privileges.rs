@@ -26,13 +26,13 @@ const FIRST_FREE_PORT: u16 = 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PrivilegeError {
-    #[error("no_new_privs: {0}")]
+    #[error("no_new_privs")]
     NoNewPrivileges(#[source] rustix::io::Errno),
-    #[error("capabilities could not be read: {0}")]
+    #[error("capabilities could not be read")]
     Read(#[source] rustix::io::Errno),
-    #[error("capabilities could not be given up: {0}")]
+    #[error("capabilities could not be given up")]
     Set(#[source] rustix::io::Errno),
-    #[error("/proc/self/exe could not be run again without them: {0}")]
+    #[error("/proc/self/exe could not be run again without them")]
     Exec(#[source] std::io::Error),
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Between looks at how far it is.
 const LOOK_INTERVAL: Duration = Duration::from_millis(300);
 /// How long the old copy is waited for, which goes after everything else.
-const WAIT_FOR_REMAINS: Duration = Duration::from_secs(30);
+const REMAINS_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a note of the server's may come in between.
 const TRIES: usize = 20;
 
@@ -41,7 +41,7 @@ fn said(error: kube::Error) -> String {
 }
 
 /// A claim, and where its volume is looked for.
-struct Asked {
+struct ClaimedVolume {
     client: kube::Client,
     volumes: Api<PersistentVolume>,
     /// `<namespace>/<claim>`.
@@ -49,7 +49,7 @@ struct Asked {
     volume: String,
 }
 
-impl Asked {
+impl ClaimedVolume {
     async fn of(args: &VolumeMoveArgs) -> Result<Self, String> {
         let client = client(&args.kubeconfig).await?;
         let (namespace, name) = args.claim.split_once('/').unwrap_or((&args.namespace, &args.claim));
@@ -75,7 +75,7 @@ impl Asked {
 }
 
 async fn run(args: &VolumeMoveArgs) -> Result<String, String> {
-    let asked = Asked::of(args).await?;
+    let asked = ClaimedVolume::of(args).await?;
     let Some(volume) = asked.volume().await? else {
         // It is between its old place and its new one, or lost.
         return follow(&asked, None, args.take_back).await;
@@ -110,7 +110,12 @@ async fn run(args: &VolumeMoveArgs) -> Result<String, String> {
     }
 }
 
-async fn begin(asked: &Asked, volume: PersistentVolume, to: Spot, dry_run: bool) -> Result<String, String> {
+async fn begin(
+    asked: &ClaimedVolume,
+    volume: PersistentVolume,
+    to: Spot,
+    dry_run: bool,
+) -> Result<String, String> {
     // The server looks again, when nobody can begin to use it any more.
     let outlook = moving::look(&asked.client, volume.clone(), &to).await?;
     if dry_run {
@@ -129,7 +134,7 @@ fn shown(spot: &Spot) -> String {
     }
 }
 
-fn would(asked: &Asked, volume: &PersistentVolume, outlook: &Outlook) -> String {
+fn would(asked: &ClaimedVolume, volume: &PersistentVolume, outlook: &Outlook) -> String {
     let path =
         volume.spec.as_ref().and_then(|spec| spec.host_path.as_ref()).map(|source| source.path.as_str());
     let (route, contents) = (&outlook.route, outlook.contents);
@@ -155,7 +160,7 @@ fn mib(bytes: u64) -> String {
 }
 
 /// Changes what the volume says of this move, whatever the server writes meanwhile.
-async fn write(asked: &Asked, change: impl Fn(Move) -> Move, id: &str) -> Result<(), String> {
+async fn write(asked: &ClaimedVolume, change: impl Fn(Move) -> Move, id: &str) -> Result<(), String> {
     for _ in 0..TRIES {
         let Some(volume) = asked.volume().await? else { return Ok(()) };
         let Some(state) = Move::of(&volume).filter(|state| state.id == id && state.holds()) else {
@@ -171,14 +176,14 @@ async fn write(asked: &Asked, change: impl Fn(Move) -> Move, id: &str) -> Result
 }
 
 /// Waits for the end of a move, whoever began it.
-async fn follow(asked: &Asked, id: Option<&str>, take_back: bool) -> Result<String, String> {
+async fn follow(asked: &ClaimedVolume, id: Option<&str>, take_back: bool) -> Result<String, String> {
     let (mut progress, mut told) = (None, String::new());
     let (mut counted, mut absent, mut ended) = (0, None::<Instant>, None::<Instant>);
     loop {
         let volume = asked.volume().await?;
         let Some(state) = volume.as_ref().map(Move::of) else {
             // Made anew, it is there again within milliseconds where the server runs.
-            if absent.get_or_insert_with(Instant::now).elapsed() > WAIT_FOR_REMAINS {
+            if absent.get_or_insert_with(Instant::now).elapsed() > REMAINS_TIMEOUT {
                 return Err(format!("there is no volume {}; is the server running?", asked.volume));
             }
             tokio::time::sleep(LOOK_INTERVAL).await;
@@ -194,7 +199,7 @@ async fn follow(asked: &Asked, id: Option<&str>, take_back: bool) -> Result<Stri
             Step::Refused if take_back => return Ok(format!("{} stays where it was", asked.claim)),
             Step::Refused => return Err(format!("{} was not moved: {}", asked.claim, state.message)),
             Step::Moved if state.left.is_none() => return Ok(moved(asked, &state)),
-            Step::Moved if ended.get_or_insert_with(Instant::now).elapsed() > WAIT_FOR_REMAINS => {
+            Step::Moved if ended.get_or_insert_with(Instant::now).elapsed() > REMAINS_TIMEOUT => {
                 let node = state.left.as_ref().map(|left| left.node.clone()).unwrap_or_default();
                 return Ok(format!("{}\nthe old copy goes once node {node} answers", moved(asked, &state)));
             }
@@ -212,7 +217,7 @@ async fn follow(asked: &Asked, id: Option<&str>, take_back: bool) -> Result<Stri
     }
 }
 
-fn moved(asked: &Asked, state: &Move) -> String {
+fn moved(asked: &ClaimedVolume, state: &Move) -> String {
     let written = state.written.clone().unwrap_or_default();
     let mut said = format!(
         "moved {} to {}: {} ({}), compared with what was sent",

@@ -43,7 +43,7 @@ async fn look(args: &WhyArgs) -> Result<(Pod, Report), String> {
     let _ended = stop.clone().drop_guard();
     let informers = Informers::new(client.clone(), stop.clone());
     let context = Context { client, informers, stop };
-    let report = explain(&context, &config, pod.clone()).await.map_err(|e| e.to_string())?;
+    let report = explain(&context, &config, pod.clone()).await.map_err(|e| coracle_api::error::chain(&e))?;
     Ok((pod, report))
 }
 

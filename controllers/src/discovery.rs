@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// How long an answer is good for what it shows; what it does not show is asked for again.
 const GOOD_FOR: Duration = Duration::from_secs(600);
 /// Between two questions for what nobody serves.
-const PAUSE: Duration = Duration::from_secs(15);
+const RETRY_INTERVAL: Duration = Duration::from_secs(15);
 
 /// One resource, in its most stable version.
 #[derive(Clone, Debug)]
@@ -81,7 +81,7 @@ impl Known {
         if let Some((at, all)) = last {
             let found = all.iter().find(|served| is_it(served)).cloned();
             let age = at.elapsed();
-            if age < PAUSE || (found.is_some() && age < GOOD_FOR) {
+            if age < RETRY_INTERVAL || (found.is_some() && age < GOOD_FOR) {
                 return Ok(found);
             }
         }

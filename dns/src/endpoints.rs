@@ -26,7 +26,7 @@ const OF_SERVER: &str = "dns.coracle.io";
 const OF_NODE: &str = "announced.dns.coracle.io";
 /// Until a write that was refused is tried again: twice as long each time, and so long at most.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What a slice is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub async fn publish(context: &Context, node_name: &str, own: SocketAddr) {
             Err(error) => {
                 tracing::warn!(%error, "the endpoints of kube-dns were not written, trying again");
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_RETRY);
+                pause = (pause * 2).min(MAX_RETRY_INTERVAL);
             }
         }
     }

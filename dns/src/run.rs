@@ -43,9 +43,9 @@ pub struct Config {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: std::io::Error },
-    #[error("socket failed: {0}")]
+    #[error("socket failed")]
     Socket(#[from] std::io::Error),
 }
 

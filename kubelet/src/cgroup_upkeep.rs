@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 /// Between attempts to learn from the runtime who makes cgroups.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Between looks at what classes of pods ask for and at what pods left behind; upstream's.
-const PERIOD: Duration = Duration::from_secs(60);
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Makes them as soon as the runtime answers, and keeps house until `stop`.
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
@@ -34,7 +34,7 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
                 tracing::warn!(error = coracle_api::error::chain(&error), "cgroups of pods not weighed");
             }
             empty = sweep(&kubelet, empty).await;
-            tokio::time::sleep(PERIOD).await;
+            tokio::time::sleep(UPKEEP_INTERVAL).await;
         }
     };
     stop.run_until_cancelled(work).await;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Between looks; upstream's.
-const PERIOD: Duration = Duration::from_secs(300);
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(300);
 /// Before the first look, while the runtime does not answer.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -23,7 +23,7 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
             tokio::time::sleep(RETRY_INTERVAL).await;
         }
         loop {
-            tokio::time::sleep(PERIOD).await;
+            tokio::time::sleep(UPKEEP_INTERVAL).await;
             look(&kubelet).await;
         }
     };

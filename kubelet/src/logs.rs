@@ -5,7 +5,7 @@
 
 use crate::blocking::{self, reading};
 use crate::cri::Runtime;
-use crate::kubelet::{Kubelet, Register};
+use crate::kubelet::{Kubelet, PodTable};
 use crate::log_files::LEVELS;
 use crate::log_links::{mend, name};
 use crate::pod_facts::observed::State;
@@ -53,7 +53,7 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     }
 }
 
-fn running(register: &Register) -> Vec<(String, PathBuf)> {
+fn running(register: &PodTable) -> Vec<(String, PathBuf)> {
     let register = register.lock();
     let all = register.values().flat_map(|slot| slot.observed.containers.iter());
     all.filter(|c| c.state == State::Running).map(|c| (c.id.clone(), c.log_path.clone())).collect()

@@ -2,7 +2,7 @@
 
 use crate::cri::{Runtime, api};
 use crate::kubelet::inbox::Inbox;
-use crate::kubelet::{Kubelet, PodEntry, Register, Slots};
+use crate::kubelet::{Kubelet, PodEntries, PodEntry, PodTable};
 use crate::last_seen;
 use crate::metrics::{Metric, Metrics};
 use crate::orphans;
@@ -29,12 +29,12 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 /// How often a runtime without events is asked, while there are pods.
-const RELIST: Duration = Duration::from_secs(1);
+const RELIST_INTERVAL: Duration = Duration::from_secs(1);
 /// Between attempts to open the runtime's event stream.
-const REOPEN: Duration = Duration::from_secs(2);
+const REOPEN_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How long the first list of pods is waited for. Then those that were there last run.
-const FIRST_LIST: Duration = Duration::from_secs(5);
+const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The pods of one source and their workers.
 struct Manager {
@@ -61,7 +61,7 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     };
     let mut fold = Fold::new(changes.path());
     let mut first = true;
-    let mut away = Box::pin(tokio::time::sleep(FIRST_LIST));
+    let mut away = Box::pin(tokio::time::sleep(FIRST_LIST_TIMEOUT));
     let mut patient = !manager.kubelet.config.standalone;
     let mut look = tokio::time::interval(manager.kubelet.config.static_pods.file_check);
     let mut own = manager.kubelet.own.clone();
@@ -249,7 +249,7 @@ impl Manager {
 
     /// The other pods that have their share of the node. One whose object is gone has none: its place may have been given
     /// away already, though its worker has not heard of it.
-    fn counting(&self, register: &Slots, but: &str) -> Vec<Arc<Pod>> {
+    fn counting(&self, register: &PodEntries, but: &str) -> Vec<Arc<Pod>> {
         let there: HashSet<&String> = self.names.values().chain(&self.from_files).collect();
         let counts = register.iter().filter(|(uid, slot)| {
             there.contains(uid) && *uid != but && !slot.inbox.is_evicted() && !termination::is_over(&slot.pod)
@@ -259,7 +259,7 @@ impl Manager {
 
     /// The victims' places are the critical pod's at once; they themselves have their grace periods.
     /// `short_of` is the resource that they are taken for.
-    fn preempt(&self, register: &Slots, victims: &[String], short_of: &str) {
+    fn preempt(&self, register: &PodEntries, victims: &[String], short_of: &str) {
         let message = "Preempted in order to admit critical pod";
         for slot in victims.iter().filter_map(|uid| register.get(uid)) {
             self.kubelet.recorder.warning(slot.pod.as_ref(), Eviction::PREEMPTING, message);
@@ -290,7 +290,7 @@ impl Manager {
                     break;
                 }
                 tracing::debug!(pod = %pod.name_any(), %error, "refusal not written");
-                tokio::time::sleep(REOPEN).await;
+                tokio::time::sleep(REOPEN_INTERVAL).await;
             }
         });
     }
@@ -392,7 +392,7 @@ pub async fn follow_runtime(kubelet: Arc<Kubelet>, stop: CancellationToken) {
                     tracing::debug!(%error, "runtime's events not followed");
                 }
             }
-            tokio::time::sleep(REOPEN).await;
+            tokio::time::sleep(REOPEN_INTERVAL).await;
             wake_all(register);
         }
     };
@@ -408,11 +408,11 @@ pub async fn follow_clock(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     }
 }
 
-fn wake_all(register: &Register) {
+fn wake_all(register: &PodTable) {
     register.lock().values().for_each(|slot| slot.inbox.put(|mail| mail.runtime = true));
 }
 
-fn wake(register: &Register, event: &api::ContainerEventResponse) {
+fn wake(register: &PodTable, event: &api::ContainerEventResponse) {
     let metadata = event.pod_sandbox_status.as_ref().and_then(|s| s.metadata.as_ref());
     match metadata.map(|m| m.uid.as_str()) {
         Some(uid) => {
@@ -425,11 +425,11 @@ fn wake(register: &Register, event: &api::ContainerEventResponse) {
 }
 
 /// Compares states once a second and wakes the workers of pods where something changed. Returns on an error.
-async fn relist(runtime: &dyn Runtime, register: &Register, metrics: &Metrics) {
+async fn relist(runtime: &dyn Runtime, register: &PodTable, metrics: &Metrics) {
     let mut old: HashMap<String, (String, i32)> = HashMap::new();
     let mut last = None;
     loop {
-        tokio::time::sleep(RELIST).await;
+        tokio::time::sleep(RELIST_INTERVAL).await;
         if register.lock().is_empty() {
             old.clear();
             continue;

@@ -6,10 +6,8 @@
 use crate::last_seen::{LastSeen, of_object, of_pod};
 use crate::references::{Reference, references};
 use async_trait::async_trait;
-use bytes::Bytes;
-use coracle_client::fold::{Fold, ReadObject, Step};
-use coracle_client::informer::{Kind, try_decode};
-use coracle_client::{ObjectKey, Reflector, Selection};
+use coracle_client::informer::Kind;
+use coracle_client::{FollowedObject, ObjectKey};
 use coracle_storage::volumes::{ObjectError, Objects, Token, TokenRequest};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::NamespaceResourceScope;
@@ -32,7 +30,7 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// How long a look-up waits for the first answer of a new watch before it asks directly.
-const FIRST_ANSWER: Duration = Duration::from_secs(5);
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same while this process has not heard of the server: a pod may read many, and they are kept.
 const WHILE_AWAY: Duration = Duration::from_millis(500);
 /// A token is renewed after this share of its life, or after a day; upstream's rule.
@@ -70,10 +68,9 @@ impl<K: Kind + Resource<Scope = NamespaceResourceScope>> Watched<K> {
         let (sender, value) = watch::channel(None);
         let stop = CancellationToken::new();
         let users = Arc::new(Mutex::new(HashSet::from([uid.to_owned()])));
-        let selection = Selection::of(K::url_path(&(), Some(&key.namespace)));
-        let selection = selection.fields(format!("metadata.name={}", key.name));
+        let among = K::url_path(&(), Some(&key.namespace));
         tokio::spawn(stop.clone().run_until_cancelled_owned(follow(
-            Reflector::new(self.client.clone(), selection),
+            FollowedObject::new(self.client.clone(), &among, &key.name),
             sender,
             users.clone(),
             self.changed.clone(),
@@ -126,19 +123,13 @@ fn found<K>(
 }
 
 async fn follow<K: Kind>(
-    mut changes: Reflector,
+    mut followed: FollowedObject<K>,
     value: watch::Sender<Option<Option<Arc<K>>>>,
     users: Arc<Mutex<HashSet<String>>>,
     changed: Changed,
 ) {
-    let mut fold = Fold::new(changes.path());
     loop {
-        let new = match fold.apply(changes.next().await, read::<K>) {
-            Step::Nothing => continue,
-            Step::Applied(_, object) => Some(object),
-            Step::Deleted(..) => None,
-            Step::Replace(mut listed) => listed.objects.pop_first().map(|(_, object)| object),
-        };
+        let new = followed.next().await.map(Arc::new);
         let version =
             |object: &Option<Arc<K>>| object.as_ref().and_then(|o| o.meta().resource_version.clone());
         let first = value.borrow().is_none();
@@ -149,11 +140,6 @@ async fn follow<K: Kind>(
             users.iter().for_each(|uid| changed(uid));
         }
     }
-}
-
-fn read<K: Kind>(bytes: &Bytes, _listing: bool) -> Result<ReadObject<Arc<K>>, String> {
-    let object: K = try_decode(bytes)?;
-    Ok(ReadObject { key: ObjectKey::of(&object), kept: Some(Arc::new(object)) })
 }
 
 /// What volumes and environments read, and the tokens of this node's pods.
@@ -197,7 +183,7 @@ impl ObjectCache {
 
     /// How long a watch is waited for.
     fn patience(&self) -> Duration {
-        if self.last_seen.is_heard() { FIRST_ANSWER } else { WHILE_AWAY }
+        if self.last_seen.is_heard() { FIRST_ANSWER_TIMEOUT } else { WHILE_AWAY }
     }
 
     /// Keeps what was found, as something of the entry `of` where it goes with that. Where the server is away, what it

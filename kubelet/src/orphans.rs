@@ -14,7 +14,7 @@ use std::time::Duration;
 /// What containers get whose pod nobody knows any more, so that its own period is not known either; upstream's second.
 const GRACE: Duration = Duration::from_secs(1);
 /// Between looks whether the runtime answers.
-const REOPEN: Duration = Duration::from_secs(2);
+const REOPEN_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Removes what pods left behind that went while nobody looked. Called only after a complete list from the API
 /// server, so that one that cannot be reached costs nobody a container.
@@ -23,7 +23,7 @@ pub async fn remove_all(kubelet: Arc<Kubelet>, known: HashSet<String>) {
     let sandboxes = loop {
         match runtime.list_pod_sandboxes(None).await {
             Ok(sandboxes) => break sandboxes,
-            Err(_) => tokio::time::sleep(REOPEN).await,
+            Err(_) => tokio::time::sleep(REOPEN_INTERVAL).await,
         }
     };
     let uids = sandboxes.iter().filter_map(|s| s.labels.get(labels::POD_UID)).cloned();

@@ -1,15 +1,14 @@
 //! The node of this kubelet as the API server shows it: others label it, taint it and give it resources.
 
-use coracle_client::informer::{all_of, decode};
-use coracle_client::{Change, Reflector};
+use coracle_client::FollowedObject;
 use k8s_openapi::api::core::v1::Node;
 use std::sync::Arc;
 use tokio::sync::watch;
 
 /// The newest copy; `None` before the node is registered.
-pub type Own = watch::Receiver<Option<Arc<Node>>>;
-/// Where it is noted.
-pub type Note = watch::Sender<Option<Arc<Node>>>;
+pub type OwnNode = watch::Receiver<Option<Arc<Node>>>;
+/// Publishes a newer copy; see [`note`].
+pub type OwnNodeSender = watch::Sender<Option<Arc<Node>>>;
 
 /// Versions are numbers here, as the store makes them; one that is no number is older than all.
 fn version(node: &Node) -> u64 {
@@ -17,7 +16,7 @@ fn version(node: &Node) -> u64 {
 }
 
 /// Notes a copy unless a newer one is known: answers to writes and the watch overtake each other.
-pub fn note(note: &Note, node: Node) {
+pub fn note(note: &OwnNodeSender, node: Node) {
     note.send_if_modified(|known| {
         let newer =
             known.as_ref().is_none_or(|k| k.metadata.uid != node.metadata.uid || version(k) < version(&node));
@@ -29,12 +28,10 @@ pub fn note(note: &Note, node: Node) {
 }
 
 /// Follows the node for ever. One that is deleted stays known until another of its name comes.
-pub async fn follow(client: kube::Client, name: &str, own: &Note) {
-    let mut changes = Reflector::new(client, all_of::<Node>().fields(format!("metadata.name={name}")));
+pub async fn follow(client: kube::Client, name: &str, own: &OwnNodeSender) {
+    let mut followed = FollowedObject::new(client, "/api/v1/nodes", name);
     loop {
-        if let Change::Applied(bytes) = changes.next().await
-            && let Some(node) = decode::<Node>(&bytes)
-        {
+        if let Some(node) = followed.next().await {
             note(own, node);
         }
     }
@@ -53,7 +50,7 @@ mod tests {
             )
             .unwrap()
         };
-        let (sender, own): (Note, Own) = watch::channel(None);
+        let (sender, own): (OwnNodeSender, OwnNode) = watch::channel(None);
         let known = || own.borrow().as_ref().and_then(|n| n.metadata.resource_version.clone()).unwrap();
         for (uid, version, expected) in
             [("a", "9", "9"), ("a", "10", "10"), ("a", "9", "10"), ("b", "3", "3")]

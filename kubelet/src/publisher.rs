@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// First and longest pause after a failed write.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
-const MAX_RETRY: Duration = Duration::from_secs(10);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// First pause after another writer was there in between; it grows like the other.
 const CONFLICT: Duration = Duration::from_millis(20);
 /// Conditions that the kubelet owns; all others are somebody else's.
@@ -169,13 +169,13 @@ impl Writer {
                         if let Err(error) = self.make_mirror().await {
                             tracing::debug!(pod = %self.name, %error, "mirror pod not made, trying again");
                             tokio::time::sleep(pause).await;
-                            pause = (pause * 2).min(MAX_RETRY);
+                            pause = (pause * 2).min(MAX_RETRY_INTERVAL);
                         }
                     }
                     Err(Failure::Conflict) => {
                         // A refusal that is no conflict comes again each time.
                         tokio::time::sleep(conflict_pause).await;
-                        conflict_pause = (conflict_pause * 2).min(MAX_RETRY);
+                        conflict_pause = (conflict_pause * 2).min(MAX_RETRY_INTERVAL);
                         if let Err(Failure::Gone) = self.refresh().await
                             && self.mirrors.is_none()
                         {
@@ -185,7 +185,7 @@ impl Writer {
                     Err(Failure::Other(error)) => {
                         tracing::warn!(pod = %self.name, %error, "pod status not written, trying again");
                         tokio::time::sleep(pause).await;
-                        pause = (pause * 2).min(MAX_RETRY);
+                        pause = (pause * 2).min(MAX_RETRY_INTERVAL);
                     }
                 }
             }

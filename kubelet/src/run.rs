@@ -17,7 +17,7 @@ use crate::images::import::{Ctr, ImageImporter};
 use crate::images::pause;
 use crate::images::pull::Puller;
 use crate::images::records::Records;
-use crate::kubelet::{Kubelet, Register};
+use crate::kubelet::{Kubelet, PodTable};
 use crate::last_seen::{LastSeen, LastSeenError};
 use crate::logind;
 use crate::metrics::{Metric, Metrics};
@@ -48,7 +48,7 @@ use tokio_util::task::TaskTracker;
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// How long calls that have been begun may take when the kubelet stops; the process gives its components ten seconds. A
 /// container that has minutes to stop is stopped by the next kubelet.
-const LAST_CALLS: Duration = Duration::from_secs(5);
+const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -112,7 +112,7 @@ pub struct Built {
     kubelet: Arc<Kubelet>,
     importer: Option<Arc<dyn ImageImporter>>,
     facts: crate::facts::Facts,
-    own: own_node::Note,
+    own: own_node::OwnNodeSender,
     live: watch::Sender<Arc<Config>>,
     stop: CancellationToken,
 }
@@ -172,7 +172,7 @@ impl Built {
             }),
         );
         calls.close();
-        if tokio::time::timeout(LAST_CALLS, calls.wait()).await.is_err() {
+        if tokio::time::timeout(LAST_CALLS_TIMEOUT, calls.wait()).await.is_err() {
             tracing::warn!(calls = calls.len(), "the runtime is left in the middle of calls");
         }
         if told.is_cancelled() { Ended::Stopped } else { Ended::Reconfigured }
@@ -186,7 +186,7 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
     let mut facts = crate::facts::read(&config.data_dir);
     let machine = machine(&config, &mut facts, &parts.sys);
     can_be(&config, &facts)?;
-    let register = Register::default();
+    let register = PodTable::default();
     let allocation = allocation(&config, &facts, machine, told(&register))?;
     let last_seen = Arc::new(LastSeen::open(&config.root().join("last-seen"))?);
     let changed = objects_changed(&register);
@@ -248,7 +248,7 @@ fn make_directories(paths: &[&Path]) -> Result<(), Error> {
 }
 
 /// Has the worker of a pod look again at the objects that it uses.
-fn objects_changed(register: &Register) -> Arc<dyn Fn(&str) + Send + Sync> {
+fn objects_changed(register: &PodTable) -> Arc<dyn Fn(&str) + Send + Sync> {
     let register = register.clone();
     Arc::new(move |uid| {
         if let Some(slot) = register.lock().get(uid) {
@@ -278,7 +278,7 @@ fn of_volumes(config: &Config) -> VolumesConfig {
 fn dra_parts(
     context: &Context,
     config: &Config,
-    node: own_node::Own,
+    node: own_node::OwnNode,
     changed: Arc<dyn Fn(&str) + Send + Sync>,
 ) -> dra::Parts {
     dra::Parts {
@@ -340,7 +340,7 @@ fn allocation(
 }
 
 /// Has the worker of a pod look again.
-fn told(register: &Register) -> Arc<dyn Fn(&str) + Send + Sync> {
+fn told(register: &PodTable) -> Arc<dyn Fn(&str) + Send + Sync> {
     let register = register.clone();
     Arc::new(move |uid| {
         if let Some(slot) = register.lock().get(uid) {

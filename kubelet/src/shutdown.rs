@@ -24,7 +24,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Between attempts to follow logind: at first, upstream's, and at the most, where nobody answers.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-const MAX_RETRY: Duration = Duration::from_secs(60);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Waits to be told until `stop`, where pods are given time at all.
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
@@ -66,11 +66,11 @@ async fn by_logind(kubelet: &Kubelet, periods: &[ShutdownPeriod], turn: &tokio::
             tracing::warn!(error = why, "logind is not followed, trying again");
             said = why;
         }
-        if began.elapsed() > MAX_RETRY {
+        if began.elapsed() > MAX_RETRY_INTERVAL {
             pause = RETRY_INTERVAL;
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(MAX_RETRY);
+        pause = (pause * 2).min(MAX_RETRY_INTERVAL);
     }
 }
 

@@ -12,7 +12,7 @@ const REQUEST_LIMIT: usize = 4096;
 /// use up the process's file descriptors.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// After an accept that failed.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The next connection. An accept that fails is tried again after a pause: mostly the process is out of file
 /// descriptors then, and the same connection would fail again at once, for ever.
@@ -25,7 +25,7 @@ where
             Ok((stream, _)) => return stream,
             Err(error) => tracing::debug!(%error, "no connection"),
         }
-        tokio::time::sleep(ACCEPT_PAUSE).await;
+        tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
             }
         };
         next(accept).await;
-        assert!(began.elapsed() >= ACCEPT_PAUSE * 3);
+        assert!(began.elapsed() >= ACCEPT_RETRY_INTERVAL * 3);
     }
 
     #[tokio::test(start_paused = true)]

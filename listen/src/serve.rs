@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// After an accept error, which is mostly a lack of file descriptors. Somebody was told to give one back meanwhile.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Serves connections until `stop`, and then those requests that are under way.
 pub async fn serve<F: Front>(front: F, settings: Settings, listener: TcpListener, stop: CancellationToken) {
@@ -30,7 +30,7 @@ pub async fn serve<F: Front>(front: F, settings: Settings, listener: TcpListener
                 Err(error) => {
                     shared.settings.places.give_way();
                     tracing::warn!(%error, "accepting a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                 }
             }
         }

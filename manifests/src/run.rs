@@ -26,8 +26,8 @@ const GATHER_DEBOUNCE: Duration = Duration::from_millis(100);
 /// piece.
 const SETTLED: Duration = Duration::from_secs(2);
 /// First pause before what failed or waits is tried again; doubled each time.
-const FIRST_RETRY: Duration = Duration::from_millis(200);
-const LAST_RETRY: Duration = Duration::from_secs(60);
+const FIRST_RETRY_INTERVAL: Duration = Duration::from_millis(200);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -74,7 +74,7 @@ pub async fn run(context: Context, config: Config) -> Result<(), Error> {
         memory,
         done: HashMap::new(),
         going: None,
-        retry: FIRST_RETRY,
+        retry: FIRST_RETRY_INTERVAL,
         told_of: None,
     };
     context.stop.run_until_cancelled(work.follow()).await.unwrap_or(Ok(()))
@@ -138,7 +138,7 @@ impl Work {
             self.told_of = Some(paths);
         }
         let again = if well { LOOK_INTERVAL } else { self.retry };
-        self.retry = if well { FIRST_RETRY } else { (self.retry * 2).min(LAST_RETRY) };
+        self.retry = if well { FIRST_RETRY_INTERVAL } else { (self.retry * 2).min(MAX_RETRY_INTERVAL) };
         Ok(settling.map_or(again, |settling| again.min(settling)))
     }
 
@@ -189,10 +189,10 @@ impl Work {
                             tracing::info!(object = %id, "deleted, as no manifest holds it any more");
                             deleted.push(id.clone());
                         }
-                        Ok(false) => left = Some(FIRST_RETRY),
+                        Ok(false) => left = Some(FIRST_RETRY_INTERVAL),
                         Err(why) => {
                             tracing::warn!(object = %id, %why, "it is no manifest any more, and cannot be deleted");
-                            left = Some(LAST_RETRY / 6);
+                            left = Some(MAX_RETRY_INTERVAL / 6);
                         }
                     }
                 }

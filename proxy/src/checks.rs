@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// Pauses between two tries to have a port; a load balancer takes a node out after a few checks, seconds each.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(60);
+const FIRST_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What is said about one Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,14 +83,14 @@ impl Checks {
 
 /// Answers until it is aborted. A port that is taken is tried again until it is free.
 async fn listen(port: u16, said: watch::Receiver<Check>, last: LastSync) {
-    let mut pause = FIRST_RETRY;
+    let mut pause = FIRST_RETRY_INTERVAL;
     loop {
         match TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await {
             Ok(listener) => return serve(listener, said, last).await,
             Err(error) => tracing::warn!(port, %error, "health check port of a Service not served"),
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LAST_RETRY);
+        pause = (pause * 2).min(MAX_RETRY_INTERVAL);
     }
 }
 
@@ -203,9 +203,9 @@ mod tests {
         let port = taken.local_addr().expect("its address").port();
         let (mut checks, last) = (Checks::default(), LastSync::default());
         checks.serve(BTreeMap::from([(port, check(1))]), &last);
-        tokio::time::sleep(FIRST_RETRY * 5).await;
+        tokio::time::sleep(FIRST_RETRY_INTERVAL * 5).await;
         drop(taken);
-        tokio::time::sleep(LAST_RETRY).await;
+        tokio::time::sleep(MAX_RETRY_INTERVAL).await;
         TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("it is served without another call");
         checks.serve(BTreeMap::new(), &last);
         assert!(checks.0.is_empty());

@@ -20,6 +20,14 @@ pub enum CommandError {
     Refused { program: &'static str, stderr: String },
 }
 
+impl CommandError {
+    /// Whether the kernel refused for want of a right (EPERM). `ip` ends with 2 whatever the kernel refused: of the kernel's
+    /// number only the C library's text gets through to us.
+    pub fn is_not_permitted(&self) -> bool {
+        matches!(self, Self::Refused { stderr, .. } if stderr.contains("Operation not permitted"))
+    }
+}
+
 /// So many writes of ours are remembered; their notices come within milliseconds.
 const REMEMBERED: usize = 256;
 /// Notices of our own writes come this long after the program's end at most, where processes cannot be told apart.

@@ -1,7 +1,7 @@
 //! The service proxy: turns Services and EndpointSlices into what the kernel does with packets.
 //!
 //! `model` and `plan` say what shall be reachable (pure). A `backend` brings a plan into force: `iptables`, `nftables`,
-//! `ipvs`, `userspace`, each with its rendering (pure) apart from its writing. `keeper` changes between them and mends what others
+//! `ipvs`, `userspace`, each with its rendering (pure) apart from its writing. `mode_controller` changes between them and mends what others
 //! break, `configuration` says which and how, `run` ties it to the API. `network` leads to the pods of other nodes.
 
 pub mod backend;
@@ -14,9 +14,9 @@ pub mod family;
 pub mod health;
 pub mod iptables;
 pub mod ipvs;
-mod keeper;
 mod kernel;
 pub mod metrics;
+mod mode_controller;
 pub mod model;
 mod netlink;
 pub mod network;

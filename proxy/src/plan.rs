@@ -101,13 +101,13 @@ struct Known {
 
 /// Remembers what each Service came to: only what changed is read and computed.
 #[derive(Default)]
-pub struct Planner {
+pub struct ServicePlanner {
     known: BTreeMap<ObjectKey, Known>,
     node: String,
     zone: String,
 }
 
-impl Planner {
+impl ServicePlanner {
     /// Whether everything was computed for this place; if not, everything is forgotten, and the caller shows all Services.
     pub fn is_for(&mut self, here: NodeTopology<'_>) -> bool {
         let same = self.node == here.node && self.zone == here.zone;
@@ -161,7 +161,7 @@ mod tests {
         };
         let (a, b) = (service("a", "10.43.0.1"), service("b", "fd00::1"));
         let key = |name: &str| ObjectKey::new("d", name);
-        let (mut planner, here) = (Planner::default(), NodeTopology { node: "n", zone: "" });
+        let (mut planner, here) = (ServicePlanner::default(), NodeTopology { node: "n", zone: "" });
         assert!(!planner.is_for(here) && planner.is_for(here));
         planner.take(key("a"), Some(&a), &[]);
         planner.take(key("b"), Some(&b), &[]);

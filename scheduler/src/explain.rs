@@ -63,9 +63,9 @@ pub struct Report {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    #[error("the API did not answer: {0}")]
+    #[error("the API did not answer")]
     Api(#[from] kube::Error),
-    #[error("configuration refused: {0}")]
+    #[error("configuration refused")]
     Profile(#[from] crate::framework::ProfileError),
     #[error("no profile is called {0:?}: another scheduler must place this pod")]
     OtherScheduler(String),

@@ -3,20 +3,18 @@
 
 use crate::load::{Answers, Limit, count};
 use crate::process::Process;
-use crate::server::{Guard, free_port};
 use crate::table::{Row, figure, skipped};
 use crate::{Error, Settings};
 use bytes::{BufMut, Bytes, BytesMut};
+use coracle_tests::etcd::Etcd;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -27,44 +25,14 @@ fn binary() -> Option<PathBuf> {
     std::env::split_paths(&paths).map(|dir| dir.join("etcd")).find(|path| path.is_file())
 }
 
-/// One member, with its data on the disk that is measured.
-pub struct Etcd {
-    pub url: String,
-    port: u16,
-    child: Guard,
-    dir: TempDir,
-}
-
-impl Etcd {
-    /// Returns when it takes writes; `None` where there is none.
-    pub async fn start() -> Result<Option<Self>, Error> {
-        let Some(binary) = binary() else { return Ok(None) };
-        let dir = tempfile::tempdir()?;
-        let port = free_port()?;
-        let (client, peer) =
-            (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{}", free_port()?));
-        let child = Command::new(&binary)
-            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error", "--data-dir"])
-            .arg(dir.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let etcd = Self { url: client, port, child: Guard(child), dir };
-        connect(port).await?;
-        Ok(Some(etcd))
+/// One member, with its data on the disk that is measured. Returns when it takes writes; `None` where there is no etcd.
+pub async fn start() -> Result<Option<Etcd>, Error> {
+    if binary().is_none() {
+        return Ok(None);
     }
-
-    /// Where its data is.
-    pub fn dir(&self) -> &Path {
-        self.dir.path()
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.0.id()
-    }
+    let etcd = Etcd::durable();
+    connect(&etcd.url).await?;
+    Ok(Some(etcd))
 }
 
 pub async fn run(settings: &Settings) -> Result<Vec<Row>, Error> {
@@ -73,9 +41,9 @@ pub async fn run(settings: &Settings) -> Result<Vec<Row>, Error> {
     }
     let mut rows = Vec::new();
     for (writers, label) in [(1, "1 writer"), (64, "64 writers")] {
-        let etcd = Etcd::start().await?.ok_or("etcd went away")?;
-        let channel = connect(etcd.port).await?;
-        let process = Process(etcd.child.0.id());
+        let etcd = start().await?.ok_or("etcd went away")?;
+        let channel = connect(&etcd.url).await?;
+        let process = Process(etcd.pid());
         let cpu = process.cpu()?;
         let done = puts(&channel, writers, Limit::time(settings.time(5))).await?;
         let n = done.latencies.len();
@@ -92,10 +60,10 @@ pub async fn run(settings: &Settings) -> Result<Vec<Row>, Error> {
 type Channel = SendRequest<Full<Bytes>>;
 
 /// Returns when a put was answered: the member has elected itself.
-async fn connect(port: u16) -> Result<Channel, Error> {
+async fn connect(url: &str) -> Result<Channel, Error> {
     let begun = Instant::now();
     loop {
-        match attempt(port).await {
+        match attempt(url).await {
             Ok(channel) => return Ok(channel),
             Err(error) if begun.elapsed() > Duration::from_secs(10) => return Err(error),
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -103,8 +71,8 @@ async fn connect(port: u16) -> Result<Channel, Error> {
     }
 }
 
-async fn attempt(port: u16) -> Result<Channel, Error> {
-    let tcp = TcpStream::connect(("127.0.0.1", port)).await?;
+async fn attempt(url: &str) -> Result<Channel, Error> {
+    let tcp = TcpStream::connect(url.trim_start_matches("http://")).await?;
     tcp.set_nodelay(true)?;
     let (mut channel, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(tcp)).await?;
     // It ends with the last sender.

@@ -1,13 +1,14 @@
 //! The objects of 150,000 pods in one server, on its own store and on etcd: made, listed as administrators, dashboards and
 //! kubelets do, watched by a thousand nodes, the past of them compacted, and read again at a start.
 
-use crate::etcd::Etcd;
+use crate::etcd;
 use crate::http::Call;
 use crate::load::{Limit, closed_loop, count, median, percentile};
 use crate::process::Process;
 use crate::server::Server;
 use crate::table::{Row, figure, skipped};
 use crate::{Error, Settings};
+use coracle_tests::etcd::Etcd;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ pub async fn on_sled(settings: &Settings) -> Result<Vec<Row>, Error> {
 }
 
 pub async fn on_etcd(settings: &Settings) -> Result<Vec<Row>, Error> {
-    match Etcd::start().await? {
+    match etcd::start().await? {
         Some(etcd) => run(settings, Some(&etcd)).await,
         None => Ok(vec![skipped("150,000 pods on etcd", "no etcd in PATH (Debian: etcd-server)")]),
     }

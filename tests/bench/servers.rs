@@ -3,13 +3,14 @@
 //! An agent is a node as its server sees it: two connections, on one a watch of its pods, on the other a Lease and a status
 //! every ten seconds. A server that has too much to do says so (429), and an agent comes back after a second, as kubelets do.
 
-use crate::etcd::Etcd;
+use crate::etcd;
 use crate::http::{Call, Connection, Refused, Target, Watch};
 use crate::load::{Limit, closed_loop, count, percentile};
 use crate::server::{ROOTLESS, Server};
 use crate::table::{Row, figure, skipped};
 use crate::writes::config_map;
 use crate::{Error, Settings};
+use coracle_tests::etcd::Etcd;
 use http::StatusCode;
 use serde_json::json;
 use std::path::Path;
@@ -34,7 +35,7 @@ const COMING: usize = 50;
 
 pub async fn run(settings: &Settings) -> Result<Vec<Row>, Error> {
     let mut rows = requests(settings, None, "sled").await?;
-    let Some(etcd) = Etcd::start().await? else {
+    let Some(etcd) = etcd::start().await? else {
         rows.push(skipped(NAME, "no etcd in PATH (Debian: etcd-server)"));
         return Ok(rows);
     };
@@ -48,7 +49,7 @@ pub async fn run(settings: &Settings) -> Result<Vec<Row>, Error> {
 /// A crowd of agents, on a server's own store and on etcd.
 pub async fn crowds(settings: &Settings) -> Result<Vec<Row>, Error> {
     let mut rows = agents(settings, None, "sled").await?;
-    match Etcd::start().await? {
+    match etcd::start().await? {
         Some(etcd) => rows.extend(agents(settings, Some(&etcd), "etcd").await?),
         None => rows.push(skipped("agents on etcd", "no etcd in PATH (Debian: etcd-server)")),
     }
@@ -98,7 +99,7 @@ async fn requests(settings: &Settings, etcd: Option<&Etcd>, store: &str) -> Resu
 async fn hand_overs(settings: &Settings, name: &str, kill: bool) -> Result<Row, Error> {
     let mut times = Vec::new();
     for _ in 0..settings.amount(HAND_OVERS) {
-        let etcd = Etcd::start().await?.ok_or("etcd went away")?;
+        let etcd = etcd::start().await?.ok_or("etcd went away")?;
         let leader = Server::start(&settings.binary, &flags(Some(&etcd), &[])).await?;
         leader.namespace("default").await?;
         let dir = tempfile::Builder::new().prefix("coracle-bench").tempdir()?;

@@ -5,7 +5,7 @@ use crate::lines::{Found, Kind, Line, Part, Seen};
 use crate::values::{self, Values};
 use coracle_apiserver::store::sled::{IncidentKind, Options, SledStore};
 use coracle_apiserver::store::{
-    Commit, Durability, Guard, KeyValue, Op, Range, Revision, Store, StoreError, Txn,
+    Commit, Durability, KeyValue, Op, Precondition, Range, Revision, Store, StoreError, Txn,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -326,7 +326,7 @@ async fn plan(
     for key in keys {
         let name: Arc<str> = key.as_str().into();
         let now = shared.store.get(key).await?;
-        txn.guards.push(Guard { key: name.clone(), expect: now.as_ref().map(|item| item.modified) });
+        txn.guards.push(Precondition { key: name.clone(), expect: now.as_ref().map(|item| item.modified) });
         if now.is_some() && kind != Kind::Volatile && rng.random_bool(0.15) {
             txn.ops.push(Op::Delete { key: name });
             parts.push(Part { key: key.clone(), put: None });

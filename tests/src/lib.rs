@@ -10,6 +10,7 @@ mod circles;
 pub mod clients;
 pub mod cluster;
 pub mod custom;
+pub mod etcd;
 pub mod hook;
 pub mod http;
 pub mod image;

@@ -30,34 +30,31 @@ fn parse_text(bytes: &[u8]) -> Result<(Value, Problems), DecodeError> {
     }
 }
 
+/// How serde_json words the mistakes that people make, and how Go ends its sentence about the character. Its errors have
+/// no kind but "syntax": their texts are all there is to tell them by, and a table test holds these.
+const MISTAKES: [(&str, &str); 6] = [
+    ("expected value", "looking for beginning of value"),
+    ("expected ident", "looking for beginning of value"),
+    ("key must be a string", "looking for beginning of object key string"),
+    ("expected `,` or `}`", "after object key:value pair"),
+    ("expected `,` or `]`", "after array element"),
+    ("trailing characters", "after top-level value"),
+];
+const TOO_DEEP: &str = "recursion limit exceeded";
+
 /// Go's words for the mistakes that people make; serde_json's for the rest.
 fn words(error: &serde_json::Error, bytes: &[u8]) -> String {
-    match error.classify() {
-        Category::Eof => "unexpected end of JSON input".to_owned(),
-        _ => {
-            let text = error.to_string();
-            if text.starts_with("recursion limit exceeded") {
-                return "exceeded max depth".to_owned();
-            }
-            match character(error, bytes) {
-                Some(c) if text.starts_with("expected value") || text.starts_with("expected ident") => {
-                    format!("invalid character {c:?} looking for beginning of value")
-                }
-                Some(c) if text.starts_with("key must be a string") => {
-                    format!("invalid character {c:?} looking for beginning of object key string")
-                }
-                Some(c) if text.starts_with("expected `,` or `}`") => {
-                    format!("invalid character {c:?} after object key:value pair")
-                }
-                Some(c) if text.starts_with("expected `,` or `]`") => {
-                    format!("invalid character {c:?} after array element")
-                }
-                Some(c) if text.starts_with("trailing characters") => {
-                    format!("invalid character {c:?} after top-level value")
-                }
-                _ => text,
-            }
-        }
+    if error.classify() == Category::Eof {
+        return "unexpected end of JSON input".to_owned();
+    }
+    let text = error.to_string();
+    if text.starts_with(TOO_DEEP) {
+        return "exceeded max depth".to_owned();
+    }
+    let mistake = MISTAKES.iter().find(|(start, _)| text.starts_with(start));
+    match (mistake, character(error, bytes)) {
+        (Some((_, end)), Some(c)) => format!("invalid character {c:?} {end}"),
+        _ => text,
     }
 }
 

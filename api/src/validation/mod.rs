@@ -12,7 +12,7 @@ pub use names::{
     wildcard_dns1123_subdomain,
 };
 pub use values::{
-    ONCE_VALID, c_identifier, cidr, cidr_warning, domain_prefixed_path, domain_prefixed_path_parts,
+    AddressMistake, c_identifier, cidr, cidr_warning, domain_prefixed_path, domain_prefixed_path_parts,
     env_var_name, group_id, http_header_name, in_range, ip, ip_warning, is_machine_address, percent,
     port_number, relaxed_env_var_name, user_id,
 };

@@ -4,14 +4,22 @@ use super::names::{dns1123_subdomain, parent_directory};
 use super::{EMPTY_MESSAGE, range_message, regex_message};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// What is wrong with addresses that earlier versions of Kubernetes took: an object that has such a one may keep it.
-pub const ONCE_VALID: [&str; 5] = [
-    "must not have leading 0s",
-    "must not be an IPv4-mapped IPv6 address",
-    "must not have leading 0s in IP or prefix length",
-    "must not have an IPv4-mapped IPv6 address",
-    "must not have bits set beyond the prefix length",
-];
+/// What is wrong with an address or an address block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressMistake {
+    /// It says no address.
+    Unreadable(&'static str),
+    /// It is written in a way that earlier versions of Kubernetes took: an object that has such a one may keep it.
+    Form(&'static str),
+}
+
+impl AddressMistake {
+    pub fn detail(self) -> &'static str {
+        match self {
+            Self::Unreadable(detail) | Self::Form(detail) => detail,
+        }
+    }
+}
 
 /// An address as it was once read, and whether its IPv4 part has leading zeros, which some read as octal numbers.
 fn lenient(value: &str) -> Option<(IpAddr, bool)> {
@@ -32,18 +40,19 @@ fn is_mapped(ip: IpAddr) -> bool {
 }
 
 /// An IPv4 or IPv6 address without zone, written so that all programs read the same.
-pub fn ip(value: &str) -> Vec<String> {
-    let wrong = match lenient(value) {
-        None => "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-        Some((_, true)) => ONCE_VALID[0],
-        Some((ip, false)) if is_mapped(ip) => ONCE_VALID[1],
-        Some(_) => return Vec::new(),
-    };
-    vec![wrong.to_owned()]
+pub fn ip(value: &str) -> Option<AddressMistake> {
+    use AddressMistake::{Form, Unreadable};
+    match lenient(value) {
+        None => Some(Unreadable("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")),
+        Some((_, true)) => Some(Form("must not have leading 0s")),
+        Some((ip, false)) if is_mapped(ip) => Some(Form("must not be an IPv4-mapped IPv6 address")),
+        Some(_) => None,
+    }
 }
 
 /// An address block in CIDR notation, written so that all programs read the same; no bits beyond the prefix.
-pub fn cidr(value: &str) -> Vec<String> {
+pub fn cidr(value: &str) -> Option<AddressMistake> {
+    use AddressMistake::{Form, Unreadable};
     let parts = value.split_once('/').and_then(|(address, prefix)| {
         let (ip, zeros) = lenient(address)?;
         let max = if ip.is_ipv4() { 32 } else { 128 };
@@ -51,14 +60,15 @@ pub fn cidr(value: &str) -> Vec<String> {
         let plain = prefix.bytes().all(|b| b.is_ascii_digit());
         plain.then_some((ip, bits, zeros || prefix != bits.to_string()))
     });
-    let wrong = match parts {
-        None => "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
-        Some((_, _, true)) => ONCE_VALID[2],
-        Some((ip, _, false)) if is_mapped(ip) => ONCE_VALID[3],
-        Some((ip, bits, false)) if has_bits_beyond(ip, bits) => ONCE_VALID[4],
-        Some(_) => return Vec::new(),
-    };
-    vec![wrong.to_owned()]
+    match parts {
+        None => Some(Unreadable("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")),
+        Some((_, _, true)) => Some(Form("must not have leading 0s in IP or prefix length")),
+        Some((ip, _, false)) if is_mapped(ip) => Some(Form("must not have an IPv4-mapped IPv6 address")),
+        Some((ip, bits, false)) if has_bits_beyond(ip, bits) => {
+            Some(Form("must not have bits set beyond the prefix length"))
+        }
+        Some(_) => None,
+    }
 }
 
 /// What is to be said of an IPv6 address that is valid and not in the one form that RFC 5952 recommends.
@@ -213,10 +223,17 @@ mod tests {
     #[test]
     fn accepted_and_refused() {
         type Check = fn(&str) -> Vec<String>;
+        fn told(mistake: Option<AddressMistake>) -> Vec<String> {
+            mistake.map(|mistake| mistake.detail().to_owned()).into_iter().collect()
+        }
         let cases: &[(Check, &[&str], &[&str])] = &[
-            (ip, &["10.9.8.7", "::1"], &["", "1.2.3", "01.2.3.4", "1.2.3.4/8", "fe80::1%eth0"]),
             (
-                cidr,
+                |value| told(ip(value)),
+                &["10.9.8.7", "::1"],
+                &["", "1.2.3", "01.2.3.4", "1.2.3.4/8", "fe80::1%eth0"],
+            ),
+            (
+                |value| told(cidr(value)),
                 &["10.0.0.0/8", "0.0.0.0/0", "::/128"],
                 &[
                     "10.0.0.0",
@@ -239,6 +256,14 @@ mod tests {
         for (check, good, bad) in cases {
             good.iter().for_each(|v| assert_eq!(check(v), Vec::<String>::new(), "{v:?}"));
             bad.iter().for_each(|v| assert!(!check(v).is_empty(), "{v:?} was accepted"));
+        }
+        for (form, unreadable) in [("1.2.3.04", "1.2.3"), ("::ffff:1.2.3.4", ":::")] {
+            assert!(matches!(ip(form), Some(AddressMistake::Form(_))), "{form}");
+            assert!(matches!(ip(unreadable), Some(AddressMistake::Unreadable(_))), "{unreadable}");
+        }
+        for (form, unreadable) in [("10.1.2.3/8", "10.0.0.0/33"), ("10.0.0.0/08", "10.0.0.0")] {
+            assert!(matches!(cidr(form), Some(AddressMistake::Form(_))), "{form}");
+            assert!(matches!(cidr(unreadable), Some(AddressMistake::Unreadable(_))), "{unreadable}");
         }
         assert_eq!(ip_warning("2001:db8::1").or(ip_warning("10.0.0.1")), None);
         assert_eq!(

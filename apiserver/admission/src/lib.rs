@@ -48,7 +48,7 @@ pub use plugins::{Config, NEED_CONTROLLERS, NEEDS_NODE_LIFECYCLE, NEEDS_STORAGE_
 use coracle_access::authz::{Asking, Authorizer, Gate, devices, escalation, params};
 use coracle_api::{ApiError, Object, UserInfo};
 use coracle_component_base::metrics::{Histogram, Metrics};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -66,7 +66,7 @@ pub(crate) struct Request<'a> {
     pub name: &'a str,
     pub user: &'a UserInfo,
     pub dry_run: bool,
-    pub read: &'a dyn Reader,
+    pub read: &'a dyn ObjectReader,
     pub authorizer: Option<&'a dyn Authorizer>,
     pub metrics: &'a Metrics,
     warnings: &'a Mutex<Vec<String>>,
@@ -143,7 +143,7 @@ pub(crate) trait Plugin: Send + Sync {
 
 /// The plugins of this server.
 pub struct Chain {
-    read: Arc<dyn Reader>,
+    read: Arc<dyn ObjectReader>,
     plugins: Vec<Timed>,
     mutating: Vec<Box<dyn MutatingStep>>,
     validating: Vec<Box<dyn ValidatingStep>>,
@@ -153,7 +153,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    pub fn new(read: Arc<dyn Reader>, config: &Config) -> Result<Self, PluginError> {
+    pub fn new(read: Arc<dyn ObjectReader>, config: &Config) -> Result<Self, PluginError> {
         let plugins = config.plugins()?.into_iter().map(Timed::new).collect();
         let (mutating, validating) = config.steps(&read);
         let quota = config.quota().then(resource_quota::ResourceQuota::default);
@@ -189,7 +189,7 @@ impl Chain {
                 return escalation::check(plural, object, old, user, authorizer, &*self.read);
             }
             ("admissionregistration.k8s.io", plural, "") => {
-                let asked = params::Asked { user, authorizer, read: &*self.read };
+                let asked = params::ReferenceCheck { user, authorizer, read: &*self.read };
                 params::check(plural, object, old, asked).err().into_iter().collect()
             }
             ("resource.k8s.io", "resourceclaims", "status") => {

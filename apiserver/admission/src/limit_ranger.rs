@@ -45,7 +45,7 @@ impl Plugin for LimitRanger {
             for limit in items(&range["spec"]["limits"]) {
                 match limit["type"].as_str() {
                     Some("Container") if pod => containers(object, limit, &mut errors),
-                    Some("Pod") if pod => Asked::of_pod(object).check("Pod", limit, &mut errors),
+                    Some("Pod") if pod => ResourceAmounts::of_pod(object).check("Pod", limit, &mut errors),
                     Some("PersistentVolumeClaim") if claim => check_claim(object, limit, &mut errors),
                     _ => {}
                 }
@@ -118,22 +118,22 @@ fn set_missing(container: &mut Value, field: &str, values: &Map<String, Value>) 
 fn containers(pod: &Object, limit: &Value, errors: &mut Vec<String>) {
     for list in ["containers", "initContainers"] {
         for container in items(&pod["spec"][list]) {
-            Asked::of(&container["resources"]).check("Container", limit, errors);
+            ResourceAmounts::of(&container["resources"]).check("Container", limit, errors);
         }
     }
 }
 
 fn check_claim(claim: &Object, limit: &Value, errors: &mut Vec<String>) {
     let requests = amounts(&claim["spec"]["resources"]["requests"]);
-    Asked { limits: requests.clone(), requests }.check("PersistentVolumeClaim", limit, errors);
+    ResourceAmounts { limits: requests.clone(), requests }.check("PersistentVolumeClaim", limit, errors);
 }
 
-struct Asked {
+struct ResourceAmounts {
     requests: Amounts,
     limits: Amounts,
 }
 
-impl Asked {
+impl ResourceAmounts {
     fn of(resources: &Value) -> Self {
         Self { requests: amounts(&resources["requests"]), limits: amounts(&resources["limits"]) }
     }

@@ -10,7 +10,7 @@ use super::{
     optional, pod_resize, pod_topology_labels, policy, priority, runtime_class, service_account,
     storage_object_in_use, taint_nodes, volume_resize, webhook,
 };
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use std::sync::Arc;
 
 /// Plugins that hand work to a controller. Without that controller they block for ever (a node never loses its taint, a
@@ -63,8 +63,8 @@ enum Place {
     On(fn(&Config) -> Box<dyn Plugin>),
     Off(fn(&Config) -> Box<dyn Plugin>),
     /// Behind the plugins: what users configure, on like upstream's.
-    Mutating(fn(&Arc<dyn Reader>) -> Box<dyn MutatingStep>),
-    Validating(fn(&Arc<dyn Reader>) -> Box<dyn ValidatingStep>),
+    Mutating(fn(&Arc<dyn ObjectReader>) -> Box<dyn MutatingStep>),
+    Validating(fn(&Arc<dyn ObjectReader>) -> Box<dyn ValidatingStep>),
     /// Before those, off by default, and made only of its configuration.
     OffStep(fn(&Config) -> Option<Box<dyn ValidatingStep>>),
     /// Runs behind all others, and not as a [`Plugin`].
@@ -186,7 +186,7 @@ impl Config {
     #[allow(clippy::type_complexity, reason = "two lists, used once")]
     pub(super) fn steps(
         &self,
-        read: &Arc<dyn Reader>,
+        read: &Arc<dyn ObjectReader>,
     ) -> (Vec<Box<dyn MutatingStep>>, Vec<Box<dyn ValidatingStep>>) {
         let (mut mutating, mut validating) = (Vec::new(), Vec::new());
         for (name, place) in ALL {

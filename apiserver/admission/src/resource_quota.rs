@@ -10,7 +10,7 @@ use bytes::Bytes;
 use coracle_api::encode::to_storage_bytes;
 use coracle_api::quota::{self, Amounts};
 use coracle_api::{ApiError, Object, Quantity};
-use coracle_store::{Durability, Guard, KeyValue, Op, Store, StoreError, Txn};
+use coracle_store::{Durability, KeyValue, Op, Precondition, Store, StoreError, Txn};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -103,7 +103,7 @@ async fn current(request: &Request<'_>, store: Option<&Arc<dyn Store>>) -> Resul
 }
 
 fn transaction(charges: &[(KeyValue, Object)]) -> Txn {
-    let guard = |kv: &KeyValue| Guard { key: kv.key.clone(), expect: Some(kv.modified) };
+    let guard = |kv: &KeyValue| Precondition { key: kv.key.clone(), expect: Some(kv.modified) };
     let put = |(kv, quota): &(KeyValue, Object)| {
         let value = Bytes::from(to_storage_bytes(quota, "v1", "ResourceQuota"));
         Op::Put { key: kv.key.clone(), value }

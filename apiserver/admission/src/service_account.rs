@@ -19,7 +19,7 @@ const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// A new namespace's `default` account is made by a controller. A pod that is created right behind the namespace waits
 /// for it: ten times 100 ms, as upstream.
 const WAIT_TIMES: u32 = 40;
-const WAIT_STEP: Duration = Duration::from_millis(25);
+const WAIT_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Waits for the default account that this new pod needs; returns at once where it needs none or has it.
 pub(super) async fn wait_for_default(request: &Request<'_>, pod: &Object) {
@@ -31,7 +31,7 @@ pub(super) async fn wait_for_default(request: &Request<'_>, pod: &Object) {
         if exists || request.read.get("namespaces.", "", request.namespace).is_none() {
             return;
         }
-        tokio::time::sleep(WAIT_STEP).await;
+        tokio::time::sleep(WAIT_INTERVAL).await;
     }
 }
 
@@ -263,9 +263,9 @@ mod tests {
         };
         let begun = tokio::time::Instant::now();
         tokio::join!(waiting, making);
-        assert!(begun.elapsed() < WAIT_STEP * WAIT_TIMES, "it went on when the account was there");
+        assert!(begun.elapsed() < WAIT_INTERVAL * WAIT_TIMES, "it went on when the account was there");
         world.remove("serviceaccounts.", "a", "default");
         wait_for_default(&request, &pod).await;
-        assert!(begun.elapsed() >= WAIT_STEP * WAIT_TIMES, "and gives up at last");
+        assert!(begun.elapsed() >= WAIT_INTERVAL * WAIT_TIMES, "and gives up at last");
     }
 }

@@ -4,7 +4,7 @@ use super::Attributes;
 use coracle_access::authz::Asking;
 use coracle_api::{ApiError, Object};
 use coracle_component_base::metrics::Metrics;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// A request on its way through admission, without its objects.
 pub(crate) struct Write<'a> {
     pub attributes: &'a Attributes<'a>,
-    pub read: &'a Arc<dyn Reader>,
+    pub read: &'a Arc<dyn ObjectReader>,
     pub metrics: &'a Metrics,
     /// For expressions that ask; absent in tests of the plugins.
     pub asking: Option<&'a Arc<Asking>>,

@@ -61,7 +61,7 @@ const ADMIN_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// use after the clock was set forward by a week. A look compares four numbers.
 const LOOK_INTERVAL: Duration = Duration::from_secs(15);
 /// How often it also asks the host for its names and addresses.
-const CHECK_EVERY: Duration = Duration::from_secs(24 * 3600);
+const CHECK_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// The authorities' files, without extension, and the names in their certificates.
 const CLUSTER_CA: (&str, &str) = ("ca", "kubernetes-ca");
 const KUBELET_CA: (&str, &str) = ("kubelet-serving-ca", "kubernetes-kubelet-serving-ca");
@@ -69,7 +69,7 @@ const FRONT_PROXY_CA: (&str, &str) = ("front-proxy-ca", "kubernetes-front-proxy-
 /// A file of this name in the folder asks for new leaves; the server takes it away when they are there.
 pub const RENEW_REQUEST: &str = "renew";
 /// After a renewal that failed (a full disk), the old certificate serves this long before the next attempt.
-const RETRY_AFTER: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// 2026-01-01T00:00:00Z. A clock that shows less is wrong, and no certificate's life is counted from it.
 const OLDEST_NOW: i64 = 1_767_225_600;
 
@@ -312,7 +312,7 @@ impl Pki {
         not_before: &mut Timestamp,
     ) -> Result<(), PkiError> {
         *not_before = now
-            .saturating_add(jiff::SignedDuration::try_from(RETRY_AFTER).unwrap_or_default())
+            .saturating_add(jiff::SignedDuration::try_from(RETRY_INTERVAL).unwrap_or_default())
             .unwrap_or(now);
         let mut new = Vec::new();
         let all = self.trust.now();
@@ -385,7 +385,7 @@ impl Pki {
         let mut checked = tokio::time::Instant::now();
         while stop.run_until_cancelled(tokio::time::sleep(LOOK_INTERVAL)).await.is_some() {
             let mut changed = self.answer_request();
-            if self.is_any_due() || checked.elapsed() >= CHECK_EVERY {
+            if self.is_any_due() || checked.elapsed() >= CHECK_INTERVAL {
                 checked = tokio::time::Instant::now();
                 changed = changed.and_then(|mut changed| {
                     changed.extend(self.check()?);

@@ -1,12 +1,12 @@
 //! Transactions of one object and what is written with it, made visible before they are acknowledged.
 
-use super::{ATTEMPTS, Scope, VISIBLE_WITHIN, store_error};
+use super::{ATTEMPTS, Scope, VISIBLE_TIMEOUT, store_error};
 use bytes::Bytes;
 use coracle_api::encode::{to_storage_bytes, with_resource_version};
 use coracle_api::{ApiError, Object, Resource};
 use coracle_resources::cache::CachedObject;
-use coracle_store::{Durability, Guard, Op, Revision, StoreError, Txn};
-use coracle_strategy::{TransactionOps, Write};
+use coracle_store::{Durability, Op, Precondition, Revision, StoreError, Txn};
+use coracle_strategy::{TransactionOps, WriteKind};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Instant;
@@ -66,7 +66,7 @@ impl Scope<'_> {
             let attempt = self.put_with(name, object, TransactionOps::default(), old, dry_run).await?;
             return Ok(if let Attempt::Done(written) = attempt { Ok(written) } else { Err(Raced) });
         }
-        let write = if old.is_some() { Write::Update } else { Write::Create };
+        let write = if old.is_some() { WriteKind::Update } else { WriteKind::Create };
         for _ in 0..ATTEMPTS {
             let mut object = object.clone();
             let transaction_ops =
@@ -103,7 +103,7 @@ impl Scope<'_> {
             return Ok(Attempt::Done(object.into()));
         }
         let key = self.key(name);
-        let guard = Guard { key: key.clone(), expect: old.map(|(cached, _)| cached.revision) };
+        let guard = Precondition { key: key.clone(), expect: old.map(|(cached, _)| cached.revision) };
         let durability = self.strategy.durability(Some(&object), old.and_then(|(_, o)| o));
         let put = Op::Put { key: key.clone(), value: raw.clone() };
         Ok(match self.attempt(&key, self.commit(guard, put, transaction_ops, durability).await)? {
@@ -174,12 +174,12 @@ impl Scope<'_> {
         dry_run: bool,
     ) -> Result<Result<Revision, Raced>, ApiError> {
         let key = self.key(name);
-        let guard = Guard { key: key.clone(), expect: Some(old.revision) };
+        let guard = Precondition { key: key.clone(), expect: Some(old.revision) };
         let durability = self.strategy.durability(None, Some(last));
         for _ in 0..ATTEMPTS {
             let transaction_ops = match self.strategy.has_transaction_ops() {
                 true => self.strategy.transaction_ops(
-                    Write::Delete,
+                    WriteKind::Delete,
                     &mut last.clone(),
                     Some(last),
                     &self.env(),
@@ -201,7 +201,7 @@ impl Scope<'_> {
 
     async fn commit(
         &self,
-        guard: Guard,
+        guard: Precondition,
         op: Op,
         transaction_ops: TransactionOps,
         durability: Durability,
@@ -220,7 +220,7 @@ impl Scope<'_> {
         let Resource { group, plural, .. } = &**self.resource;
         self.registry.cache.metrics().store_request(operation, group, plural, begun.elapsed());
         let revision = committed?;
-        if !self.registry.cache.wait_for(revision, VISIBLE_WITHIN).await {
+        if !self.registry.cache.wait_for(revision, VISIBLE_TIMEOUT).await {
             tracing::warn!(revision = revision.0, "the watch cache lags behind the store");
         }
         Ok(revision)

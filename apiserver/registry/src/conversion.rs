@@ -6,6 +6,7 @@ use super::metadata::of;
 use coracle_api::catalogue::{catalogue, split_api_version};
 use coracle_api::decode::conform;
 use coracle_api::{ApiError, Object, Resource, convert, schema};
+use coracle_requests::stream_options::{OptionType, stream_options};
 use coracle_resources::custom::CustomResource;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -48,36 +49,6 @@ fn text<'a>(object: &'a Object, field: &str) -> &'a str {
     object[field].as_str().unwrap_or_default()
 }
 
-/// What a field of a stream's options is.
-#[derive(Clone, Copy)]
-enum OptionType {
-    Flag,
-    Text,
-    Texts,
-    Ports,
-}
-
-/// The fields of the options of a stream, which are of no published kind.
-fn stream_options(kind: &str) -> Option<&'static [(&'static str, OptionType)]> {
-    const ATTACHED: [(&str, OptionType); 5] = [
-        ("stdin", OptionType::Flag),
-        ("stdout", OptionType::Flag),
-        ("stderr", OptionType::Flag),
-        ("tty", OptionType::Flag),
-        ("container", OptionType::Text),
-    ];
-    const RUN: [(&str, OptionType); 6] =
-        [ATTACHED[0], ATTACHED[1], ATTACHED[2], ATTACHED[3], ATTACHED[4], ("command", OptionType::Texts)];
-    let fields: &'static [(&'static str, OptionType)] = match kind {
-        "PodExecOptions" => &RUN,
-        "PodAttachOptions" => &ATTACHED,
-        "PodPortForwardOptions" => &[("ports", OptionType::Ports)],
-        "PodProxyOptions" | "ServiceProxyOptions" | "NodeProxyOptions" => &[("path", OptionType::Text)],
-        _ => return None,
-    };
-    Some(fields)
-}
-
 /// Drops what is none of these fields, as decoding does.
 fn conform_options(object: &mut Object, fields: &[(&str, OptionType)]) -> Result<(), ApiError> {
     let Some(own) = object.as_object_mut() else { return Ok(()) };
@@ -90,7 +61,7 @@ fn conform_options(object: &mut Object, fields: &[(&str, OptionType)]) -> Result
             |list: &Value, good: fn(&Value) -> bool| list.as_array().is_some_and(|l| l.iter().all(good));
         let good = own.get(*name).is_none_or(|value| match of {
             OptionType::Flag => value.is_boolean(),
-            OptionType::Text => value.is_string(),
+            OptionType::Text | OptionType::Path => value.is_string(),
             OptionType::Texts => all(value, Value::is_string),
             OptionType::Ports => all(value, |port| port.as_i64().is_some_and(|p| i32::try_from(p).is_ok())),
         });

@@ -1,7 +1,7 @@
 //! The generic path of every resource: create, get, list, watch, update, patch, delete.
 //!
-//! A resource contributes its [`Strategy`]; nothing here knows a resource by name but the small tables of
-//! [`subresource`] and the namespace rule of [`delete`].
+//! A resource contributes its [`Strategy`]. Resources are known by name only where upstream has a handler of its own, too: binding
+//! and eviction ([`pods`]), [`resize`], and the small rules of [`subresource`] and [`delete`].
 
 mod admission;
 pub mod apply;
@@ -52,7 +52,7 @@ use std::time::Duration;
 
 /// How long an acknowledged write may take to become visible. It takes microseconds; only a stalled process
 /// comes near this.
-const VISIBLE_WITHIN: Duration = Duration::from_secs(10);
+const VISIBLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Attempts of a write whose conflict is not the client's business, as upstream's `patchRetryLimit`.
 const ATTEMPTS: usize = 5;

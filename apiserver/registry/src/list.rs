@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a reader waits for a revision that it has seen elsewhere, as upstream's watch cache.
-const FUTURE_PATIENCE: Duration = Duration::from_secs(3);
+const FUTURE_TIMEOUT: Duration = Duration::from_secs(3);
 
 const EXPIRED_PAGE: &str = "The provided continue parameter is too old to display a consistent list result. \
     You can start a new list without the continue parameter, or use the continue token in this response to \
@@ -105,14 +105,14 @@ impl Scope<'_> {
     /// visible here.
     pub async fn catch_up(&self) -> Result<(), ApiError> {
         let newest = self.registry.store.sync().await.map_err(store_error)?;
-        self.registry.cache.wait_for(newest, FUTURE_PATIENCE).await;
+        self.registry.cache.wait_for(newest, FUTURE_TIMEOUT).await;
         Ok(())
     }
 
     /// Waits a while for a revision that is not here yet.
     pub(super) async fn reach(&self, asked: Revision) -> Result<(), ApiError> {
         let cache = &self.registry.cache;
-        if cache.wait_for(asked, FUTURE_PATIENCE).await {
+        if cache.wait_for(asked, FUTURE_TIMEOUT).await {
             return Ok(());
         }
         Err(too_large_version(asked, cache.revision()))

@@ -195,7 +195,7 @@ impl Scope<'_> {
 
     /// Names of the budgets whose selector matches the pod.
     fn budgets_of(&self, pod: &Object) -> Vec<String> {
-        use coracle_requests::Reader;
+        use coracle_requests::ObjectReader;
         let budgets = self.registry.cache.list("poddisruptionbudgets.policy", self.namespace);
         let covers = |budget: &Object| {
             LabelSelector::from_object(&budget["spec"]["selector"]).is_ok_and(|s| s.matches_object(pod))

@@ -139,9 +139,8 @@ impl Scope<'_> {
         let names_version = !matches!(text(new, "resourceVersion"), "" | "0");
         if old.is_some() && !names_version && !self.strategy.facts().unconditional_update {
             // Upstream shows the number that is missing as Go prints an unsigned one.
-            let detail = "Invalid value: 0x0: must be specified for an update".to_owned();
-            let field = "metadata.resourceVersion".to_owned();
-            let error = FieldError { reason: "FieldValueInvalid", field, detail };
+            let detail = "must be specified for an update";
+            let error = FieldError::invalid_as("metadata.resourceVersion", "0x0", detail);
             return Err(self.invalid(&[error]));
         }
         Ok(())

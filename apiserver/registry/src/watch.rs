@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 /// Between bookmarks, as upstream: often enough that a client resumes inside the history.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The last bookmark comes so long before the end, as upstream, so that the next watch resumes where this one ends.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
@@ -219,7 +219,7 @@ impl Watch {
 /// About a minute from now, or shortly before the end if that comes first.
 fn next_bookmark(ends_at: Instant) -> Instant {
     let now = Instant::now();
-    let next = now + BOOKMARK_EVERY.mul_f64(rand::rng().random_range(0.95..1.05));
+    let next = now + BOOKMARK_INTERVAL.mul_f64(rand::rng().random_range(0.95..1.05));
     match ends_at.checked_sub(BOOKMARK_BEFORE_END) {
         Some(last) if last > now => next.min(last),
         _ => next,

@@ -12,6 +12,7 @@ pub mod request_info;
 mod segments;
 pub mod selectors;
 mod store_error;
+pub mod stream_options;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod value;
@@ -19,7 +20,7 @@ pub mod value;
 pub use delete_options::{DeleteOptions, Propagation};
 pub use options::{ListOptions, SentOptions, WriteOptions};
 pub use query::Query;
-pub use reader::{CustomVersion, Reader};
+pub use reader::{CustomVersion, ObjectReader};
 pub use request_info::RequestInfo;
 pub use selectors::Selectors;
 pub use store_error::{store_error, too_large_version};

@@ -21,7 +21,7 @@ pub trait CustomVersion: Send + Sync {
 /// Read access to the present state of every resource, from the watch cache.
 ///
 /// `resource` is `<plural>.<group>`, for example `pods.` or `deployments.apps`.
-pub trait Reader: Send + Sync {
+pub trait ObjectReader: Send + Sync {
     fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Object>>;
     /// What an object has of these labels, all as of one moment; nothing where there is no such object.
     fn labels(&self, resource: &str, namespace: &str, name: &str, wanted: &[&str]) -> Vec<(String, String)> {

@@ -1,6 +1,6 @@
 //! A reader over objects in memory, for tests without a watch cache.
 
-use crate::Reader;
+use crate::ObjectReader;
 use coracle_api::Object;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ fn key(resource: &str, object: &Object) -> Key {
     (resource.to_owned(), text("namespace"), text("name"))
 }
 
-impl Reader for World {
+impl ObjectReader for World {
     fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
         self.objects.read().get(&(resource.to_owned(), namespace.to_owned(), name.to_owned())).cloned()
     }

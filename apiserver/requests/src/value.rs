@@ -3,7 +3,7 @@
 //! Paths are dotted field names (`spec.template.spec`). An absent field, a `null` and a field of another type read
 //! alike: as empty. A string or list that is empty counts as unset, as it does in upstream's Go structs.
 
-use coracle_api::{FieldError, Object};
+use coracle_api::{FieldError, Object, Origin};
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -173,6 +173,13 @@ impl From<&Path> for String {
 pub struct Errors<'a>(pub &'a mut Vec<FieldError>);
 
 impl Errors<'_> {
+    /// Runs a check whose mistakes an update may forgive, and notes on them where they come from.
+    pub fn with_origin(&mut self, origin: &Origin, check: impl FnOnce(&mut Self)) {
+        let before = self.0.len();
+        check(self);
+        self.0[before..].iter_mut().for_each(|error| error.origin = Some(origin.clone()));
+    }
+
     pub fn required(&mut self, path: &Path, detail: &str) {
         self.0.push(FieldError::required(path, detail));
     }

@@ -5,14 +5,14 @@
 
 use super::Planned;
 use coracle_api::Object;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use serde_json::json;
 use std::net::IpAddr;
 
 const IP_ADDRESSES: &str = "ipaddresses.networking.k8s.io";
 
 /// The reservations to make again.
-pub(super) fn missing(read: &dyn Reader) -> Vec<Planned> {
+pub(super) fn missing(read: &dyn ObjectReader) -> Vec<Planned> {
     let mut lost = Vec::new();
     for service in read.list("services.", "") {
         let ips = service["spec"]["clusterIPs"].as_array().into_iter().flatten();

@@ -4,7 +4,7 @@ use super::rbac::AUTOUPDATE;
 use super::{BootstrapConfig, Keep, Wanted, cluster, wanted};
 use coracle_access::authz::rules::{Rule, joined, missing};
 use coracle_api::Object;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ pub struct Planned {
 }
 
 /// Everything to write, in an order that works: namespaces come first. Takes a few milliseconds and no I/O.
-pub fn plan(config: &BootstrapConfig, read: &dyn Reader) -> Vec<Planned> {
+pub fn plan(config: &BootstrapConfig, read: &dyn ObjectReader) -> Vec<Planned> {
     plan_of(wanted(config), read)
 }
 
 /// The part of [`plan`] that concerns these objects.
-pub(super) fn plan_of(wanted: Vec<Wanted>, read: &dyn Reader) -> Vec<Planned> {
+pub(super) fn plan_of(wanted: Vec<Wanted>, read: &dyn ObjectReader) -> Vec<Planned> {
     let mut writes = Vec::new();
     for wanted in wanted {
         let text = |field: &str| wanted.object["metadata"][field].as_str().unwrap_or_default();
@@ -41,7 +41,7 @@ pub(super) fn plan_of(wanted: Vec<Wanted>, read: &dyn Reader) -> Vec<Planned> {
 
 /// The default storage class of a provisioner that does not run: claims would wait for it for ever. One that somebody has
 /// changed is theirs.
-pub(super) fn forsaken(config: &BootstrapConfig, read: &dyn Reader) -> Option<Planned> {
+pub(super) fn forsaken(config: &BootstrapConfig, read: &dyn ObjectReader) -> Option<Planned> {
     let Wanted { resource, object: made, .. } = cluster::storage_class();
     let present = read.get(resource, "", cluster::LOCAL_PATH_CLASS).filter(|_| !config.local_path)?;
     let metadata = |object: &Object| {

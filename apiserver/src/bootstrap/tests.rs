@@ -35,7 +35,7 @@ fn started() -> Arc<World> {
 
 fn names(resource: &str, namespace: &str) -> BTreeSet<String> {
     let list = started();
-    use coracle_requests::Reader;
+    use coracle_requests::ObjectReader;
     list.list(resource, namespace)
         .iter()
         .map(|o| o["metadata"]["name"].as_str().unwrap().to_owned())
@@ -166,7 +166,7 @@ fn the_rest_is_there() {
 
 #[test]
 fn every_binding_finds_its_role() {
-    use coracle_requests::Reader;
+    use coracle_requests::ObjectReader;
     let world = started();
     for resource in ["clusterrolebindings", "rolebindings"] {
         for binding in world.list(&format!("{resource}.rbac.authorization.k8s.io"), "") {
@@ -227,7 +227,7 @@ fn default_users_may_do_their_work() {
 
 #[test]
 fn aggregated_roles_hold_what_they_aggregate() {
-    use coracle_requests::Reader;
+    use coracle_requests::ObjectReader;
     let world = started();
     let rules = |name: &str| {
         let role = world.get("clusterroles.rbac.authorization.k8s.io", "", name).unwrap();
@@ -248,7 +248,7 @@ fn aggregated_roles_hold_what_they_aggregate() {
 }
 
 fn change(world: &World, resource: &str, namespace: &str, name: &str, edit: impl Fn(&mut Value)) {
-    use coracle_requests::Reader;
+    use coracle_requests::ObjectReader;
     let mut object = (*world.get(resource, namespace, name).unwrap()).clone();
     edit(&mut object);
     world.put(resource, object);
@@ -383,7 +383,7 @@ async fn the_registry_takes_it_all_once() {
     let begun = std::time::Instant::now();
     assert_eq!(apply(&registry, &config()).await.unwrap(), 0);
     println!("first {first:?}, again {:?}", begun.elapsed());
-    use coracle_requests::Reader;
+    use coracle_requests::ObjectReader;
     let service = cache.get("services.", "default", "kubernetes").unwrap();
     assert_eq!(service["spec"]["clusterIP"], "10.43.0.1");
     let range = cache.get("servicecidrs.networking.k8s.io", "", "kubernetes").unwrap();

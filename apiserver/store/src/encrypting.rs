@@ -14,7 +14,7 @@ use super::{
 };
 use crate::encryption::metrics::Figures;
 use crate::encryption::{MARK, OpenError, Rules, path};
-use crate::etcd::form::from_etcd;
+use crate::etcd::encoding::from_etcd;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
@@ -216,8 +216,8 @@ impl Store for Encrypting {
         self.inner.oldest()
     }
 
-    fn outdated(&self) -> Revision {
-        self.inner.outdated()
+    fn compaction_floor(&self) -> Revision {
+        self.inner.compaction_floor()
     }
 
     async fn sync(&self) -> Result<Revision, StoreError> {

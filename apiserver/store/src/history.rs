@@ -41,7 +41,7 @@ pub(super) struct History {
     entries: VecDeque<Entry>,
     floor: Revision,
     bytes: usize,
-    outdated: Revision,
+    compaction_floor: Revision,
     /// What the newest revision was at some moments, [`MARKED_EVERY`] apart, within the limit of age.
     marks: VecDeque<(Instant, Revision)>,
 }
@@ -51,17 +51,17 @@ const ROOM: usize = 4;
 const ENTRIES: usize = 256;
 
 /// So much later than its time a revision may become outdated.
-const MARKED_EVERY: Duration = Duration::from_secs(10);
+const MARK_INTERVAL: Duration = Duration::from_secs(10);
 
 impl History {
     pub fn new(floor: Revision) -> Self {
-        Self { floor, outdated: floor, ..Self::default() }
+        Self { floor, compaction_floor: floor, ..Self::default() }
     }
 
     /// Revisions before it are older than the limit of age, or were compacted. The other limits do not move it: of what
     /// has not changed since, no history is needed to tell what it was.
-    pub fn outdated(&self) -> Revision {
-        self.outdated
+    pub fn compaction_floor(&self) -> Revision {
+        self.compaction_floor
     }
 
     /// The state at `floor` and every later one can still be told.
@@ -81,7 +81,8 @@ impl History {
     pub fn push(&mut self, commit: Arc<Commit>, at: Instant) {
         let bytes = weight(&commit);
         self.bytes += bytes;
-        if self.marks.back().is_none_or(|(marked, _)| at.saturating_duration_since(*marked) >= MARKED_EVERY) {
+        if self.marks.back().is_none_or(|(marked, _)| at.saturating_duration_since(*marked) >= MARK_INTERVAL)
+        {
             self.marks.push_back((at, commit.revision));
         }
         self.entries.push_back(Entry { commit, at, bytes });
@@ -106,7 +107,7 @@ impl History {
             if now.saturating_duration_since(at) <= limits.age {
                 break;
             }
-            self.outdated = self.outdated.max(revision);
+            self.compaction_floor = self.compaction_floor.max(revision);
             self.marks.pop_front();
         }
     }
@@ -117,7 +118,7 @@ impl History {
             self.pop();
         }
         self.floor = self.floor.max(at);
-        self.outdated = self.outdated.max(at);
+        self.compaction_floor = self.compaction_floor.max(at);
     }
 
     fn pop(&mut self) {
@@ -227,10 +228,14 @@ mod tests {
         for revision in 2..100 {
             at(&mut history, revision, revision);
         }
-        assert_eq!((history.floor(), history.outdated()), (Revision(97), Revision(1)));
+        assert_eq!((history.floor(), history.compaction_floor()), (Revision(97), Revision(1)));
         at(&mut history, 340, 100);
-        assert_eq!(history.outdated(), Revision(32), "what was the newest five minutes ago, or just before");
+        assert_eq!(
+            history.compaction_floor(),
+            Revision(32),
+            "what was the newest five minutes ago, or just before"
+        );
         history.compact(Revision(99));
-        assert_eq!(history.outdated(), Revision(99));
+        assert_eq!(history.compaction_floor(), Revision(99));
     }
 }

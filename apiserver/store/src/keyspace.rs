@@ -7,7 +7,8 @@
 use super::history::{History, Limits, rewind};
 use super::item::{Item, Present};
 use super::{
-    Change, Commit, Follower, Guard, KeyValue, Listing, Op, Packer, Range, Revision, StoreError, Txn, Value,
+    Change, Commit, Follower, KeyValue, Listing, Op, Packer, Precondition, Range, Revision, StoreError, Txn,
+    Value,
 };
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -48,8 +49,8 @@ impl KeySpace {
         self.state.read().history.floor()
     }
 
-    pub fn outdated(&self) -> Revision {
-        self.state.read().history.outdated()
+    pub fn compaction_floor(&self) -> Revision {
+        self.state.read().history.compaction_floor()
     }
 
     pub fn is_closed(&self) -> bool {
@@ -340,7 +341,7 @@ impl Draft {
         }
     }
 
-    fn check(&self, guard: &Guard) -> Result<(), StoreError> {
+    fn check(&self, guard: &Precondition) -> Result<(), StoreError> {
         let actual = self.present.get(&*guard.key);
         if actual.map(|item| item.modified) == guard.expect {
             return Ok(());

@@ -48,7 +48,7 @@ pub struct KeyValue {
 
 /// A condition of a transaction: the key was last written at `expect`, or is absent where that is `None`.
 #[derive(Clone, Debug)]
-pub struct Guard {
+pub struct Precondition {
     pub key: Arc<str>,
     pub expect: Option<Revision>,
 }
@@ -75,7 +75,7 @@ pub enum Durability {
 /// All or nothing: the operations happen, under one new revision, if every guard holds.
 #[derive(Clone, Debug, Default)]
 pub struct Txn {
-    pub guards: Vec<Guard>,
+    pub guards: Vec<Precondition>,
     pub ops: Vec<Op>,
     pub durability: Durability,
 }
@@ -190,7 +190,7 @@ pub trait Store: Send + Sync + 'static {
     fn oldest(&self) -> Revision;
 
     /// Revisions before it are too old to be asked for, even where [`range`](Self::range) could tell.
-    fn outdated(&self) -> Revision;
+    fn compaction_floor(&self) -> Revision;
 
     /// Waits until everything that was acknowledged anywhere before the call is visible here: several servers may share a
     /// store. Returned is a revision that is visible.

@@ -36,8 +36,8 @@ impl Store for MemoryStore {
         self.space.oldest()
     }
 
-    fn outdated(&self) -> Revision {
-        self.space.outdated()
+    fn compaction_floor(&self) -> Revision {
+        self.space.compaction_floor()
     }
 
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {

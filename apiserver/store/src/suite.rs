@@ -3,7 +3,7 @@
 //!
 //! Each case gets a store of its own and panics with what it saw.
 
-use super::{Commit, Durability, Guard, Op, Packer, Range, Revision, Store, StoreError, Txn, Value};
+use super::{Commit, Durability, Op, Packer, Precondition, Range, Revision, Store, StoreError, Txn, Value};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -47,7 +47,7 @@ pub fn txn(ops: Vec<Op>) -> Txn {
 }
 
 fn expecting(key: &str, expect: Option<Revision>, ops: Vec<Op>) -> Txn {
-    Txn { guards: vec![Guard { key: key.into(), expect }], ops, ..Txn::default() }
+    Txn { guards: vec![Precondition { key: key.into(), expect }], ops, ..Txn::default() }
 }
 
 async fn commit(store: &Shared, ops: Vec<Op>) -> Revision {
@@ -92,8 +92,8 @@ pub async fn atomicity(store: Shared) {
     let first = commit(&store, vec![put("a./n/1", "x"), put("b./n/2", "y")]).await;
     let failing = Txn {
         guards: vec![
-            Guard { key: "a./n/1".into(), expect: Some(first) },
-            Guard { key: "b./n/2".into(), expect: None },
+            Precondition { key: "a./n/1".into(), expect: Some(first) },
+            Precondition { key: "b./n/2".into(), expect: None },
         ],
         ops: vec![delete("a./n/1"), put("c./n/3", "z")],
         ..Txn::default()
@@ -417,7 +417,7 @@ pub async fn model(store: Shared) {
             (0..rng.random_range(0..4)).map(|_| random_op(&name(&mut rng), &mut rng)).collect::<Vec<_>>();
         let durability =
             [Durability::Synced, Durability::Batched, Durability::Volatile][rng.random_range(0..3)];
-        let guards = vec![Guard { key: guard.as_str().into(), expect }];
+        let guards = vec![Precondition { key: guard.as_str().into(), expect }];
         let result = store.commit(Txn { guards, ops: ops.clone(), durability }).await;
         if stale {
             assert!(

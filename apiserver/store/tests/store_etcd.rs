@@ -2,7 +2,7 @@
 
 use coracle_store::etcd::moving::{self, MoveError};
 use coracle_store::etcd::{EtcdOptions, EtcdStore};
-use coracle_store::{Guard, KeyValue, Revision, Store, StoreError, Txn, suite};
+use coracle_store::{KeyValue, Precondition, Revision, Store, StoreError, Txn, suite};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -113,7 +113,7 @@ async fn of_two_servers_that_create_one_key_one_succeeds() {
     for round in 0..50 {
         let key = format!("a./n/{round}");
         let create = || Txn {
-            guards: vec![Guard { key: key.as_str().into(), expect: None }],
+            guards: vec![Precondition { key: key.as_str().into(), expect: None }],
             ..suite::txn(vec![suite::put(&key, "x")])
         };
         let (first, second) = tokio::join!(one.commit(create()), two.commit(create()));

@@ -6,6 +6,7 @@ use super::{
     table,
 };
 use crate::Facts;
+use coracle_api::validation::{self, AddressMistake};
 use coracle_api::{FieldError, Object};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -124,8 +125,7 @@ crate::usual!(Endpoints: StatusStrategy, DeleteStrategy, TransactionStrategy, Se
 fn named_address(address: &Value, path: &Path, errors: &mut Errors) {
     let ip = str_at(address, "ip");
     rules::ip(ip, &path.field("ip"), errors);
-    let unreadable = |wrong: &String| !coracle_api::validation::ONCE_VALID.contains(&wrong.as_str());
-    if coracle_api::validation::ip(ip).iter().any(unreadable) {
+    if let Some(AddressMistake::Unreadable(_)) = validation::ip(ip) {
         errors.invalid(&path.field("ip"), ip, "must be a valid IP address");
     }
     rules::not_special(ip, &path.field("ip"), errors);

@@ -70,11 +70,11 @@ pub use strategy::{
     Strategy, TableConvertor, TransactionStrategy, UpdateStrategy,
 };
 
-pub use coracle_requests::Reader;
+pub use coracle_requests::ObjectReader;
 pub(crate) use coracle_requests::value;
 
 pub use coracle_api::Object;
-use coracle_store::{Guard, Op};
+use coracle_store::{Op, Precondition};
 
 use coracle_api::UserInfo;
 use jiff::Timestamp;
@@ -86,7 +86,7 @@ pub struct Env<'a> {
     /// The API group that the request names; objects are judged in their stored form.
     pub group: &'a str,
     pub now: Timestamp,
-    pub read: &'a dyn Reader,
+    pub read: &'a dyn ObjectReader,
     /// For the client, as `Warning` headers.
     pub warnings: &'a Mutex<Vec<String>>,
 }
@@ -103,13 +103,13 @@ impl Env<'_> {
 /// If a guard fails the registry calls [`Strategy::transaction_ops`] again, a few times.
 #[derive(Default)]
 pub struct TransactionOps {
-    pub guards: Vec<Guard>,
+    pub guards: Vec<Precondition>,
     pub ops: Vec<Op>,
 }
 
 /// What happens to the object of [`Strategy::transaction_ops`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Write {
+pub enum WriteKind {
     Create,
     Update,
     Delete,

@@ -4,7 +4,7 @@
 //! compiler refuses a resource that leaves one out.
 
 use super::{
-    Column, DEFAULT_COLUMNS, Env, Facts, FieldLabels, FieldSet, TransactionOps, Write, copy_field,
+    Column, DEFAULT_COLUMNS, Env, Facts, FieldLabels, FieldSet, TransactionOps, WriteKind, copy_field,
     keep_metadata, reset_fields,
 };
 use coracle_api::meta::NameRule;
@@ -197,7 +197,7 @@ pub trait TransactionStrategy {
     /// here).
     fn transaction_ops(
         &self,
-        _write: Write,
+        _write: WriteKind,
         _object: &mut Object,
         _old: Option<&Object>,
         _env: &Env,

@@ -1,6 +1,6 @@
 //! A small world for the tests of strategies.
 
-use super::{Env, Object, Reader, Strategy};
+use super::{Env, Object, ObjectReader, Strategy};
 use coracle_api::{FieldError, UserInfo};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -28,7 +28,7 @@ impl World {
     }
 }
 
-impl Reader for World {
+impl ObjectReader for World {
     fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
         self.objects.get(&format!("{resource}/{namespace}/{name}")).cloned()
     }

@@ -294,8 +294,12 @@ fn odd_values_are_survived() {
             strategy.fields(&changed);
             strategy.durability(Some(&changed), Some(&object));
             strategy.graceful_deletion(&changed, None);
-            let _ =
-                strategy.transaction_ops(Write::Update, &mut changed.clone(), Some(&object), &world.env());
+            let _ = strategy.transaction_ops(
+                WriteKind::Update,
+                &mut changed.clone(),
+                Some(&object),
+                &world.env(),
+            );
             strategy.prepare_status_update(&mut changed.clone(), &object, &world.env());
             strategy.prepare_update(&mut changed.clone(), &object, &world.env());
             strategy.prepare_create(&mut changed, &world.env());

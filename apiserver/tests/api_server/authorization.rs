@@ -193,6 +193,37 @@ async fn a_webhook_that_fails_allows_nothing() {
     }
 }
 
+/// Who opens a stream by GET is asked about twice, in one way: both answers count, and one that fails allows nothing.
+#[tokio::test]
+async fn a_stream_by_get_is_authorized_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let half = hook(|review| match asks(review) {
+        (user, verb, _) if user == "joe" && verb == "create" => denies(),
+        (user, verb, _) if user == "jane" && verb == "create" => Reaction::Raw(503, String::new()),
+        _ => allows(),
+    })
+    .await;
+    let cluster = Cluster::new(&webhook(dir.path(), "half", at(&half), "NoOpinion", "")).await;
+    let denied = async || {
+        let page = String::from_utf8(cluster.admin.get("/metrics").await.body.to_vec()).unwrap();
+        let series = "authorization_attempts_total{result=\"denied\"} ";
+        let line = page.lines().find_map(|line| line.strip_prefix(series)).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("{page}")).parse::<u64>().unwrap()
+    };
+    assert_eq!(denied().await, 0);
+    let stream = "/api/v1/namespaces/default/pods/p/exec?command=ls&stdout=true";
+    let refused = cluster.user("joe").get(stream).await.expect(403);
+    assert_eq!(refused["message"], "pods \"p\" is forbidden: the webhook forbids it");
+    assert_eq!(denied().await, 1);
+    let failed = cluster.user("jane").get(stream).await.expect(500);
+    assert!(
+        failed["message"].as_str().unwrap().contains("the request could not be authorized: "),
+        "{failed}"
+    );
+    assert_eq!(denied().await, 2);
+    assert_eq!(asks(&half.seen()[1]), ("joe".to_owned(), "create".to_owned(), "pods".to_owned()));
+}
+
 #[tokio::test]
 async fn both_yes_and_no_is_no() {
     let dir = tempfile::tempdir().unwrap();

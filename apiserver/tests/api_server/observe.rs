@@ -191,7 +191,7 @@ async fn requests_are_traced_where_the_client_asks_for_it() {
     others.call(traced("11111111111111111111111111111111").unwrap()).await;
     fixture.call(traced("0af7651916cd43dd8448eb211c80319c").unwrap()).await.expect(404);
     let tracer = fixture.api.tracer().unwrap();
-    let last = "find seats";
+    let last = "dispatch";
     let (sent, ()) = tokio::join!(collected(listener, last), tracer.close());
     let text = String::from_utf8_lossy(&sent);
     let name = "GET /api/v1/namespaces/{:namespace}/configmaps/{:name}";

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// How long files are believed to be unchanged: looking is one `stat` for each, and a second late nobody minds.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How a call is repeated, as upstream: five attempts, each pause half as long again, spread by a fifth.
 const ATTEMPTS: u32 = 5;
@@ -110,7 +110,7 @@ impl Remote {
 
     fn current(&self) -> Arc<Target> {
         let mut state = self.state.lock();
-        if state.looked.elapsed() >= LOOK_EVERY {
+        if state.looked.elapsed() >= LOOK_INTERVAL {
             state.looked = Instant::now();
             if state.stamps.iter().any(|(file, known)| stamp(file) != *known) {
                 self.renew(&mut state);

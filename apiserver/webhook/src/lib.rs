@@ -19,7 +19,7 @@ pub use fetch::{Answer, get, send};
 pub use target::Target;
 
 use bytes::Bytes;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ const MOST_TARGETS: usize = 256;
 
 /// One for each purpose; what is equal in two configurations shares connections.
 pub struct Client {
-    read: Arc<dyn Reader>,
+    read: Arc<dyn ObjectReader>,
     targets: Mutex<HashMap<String, Arc<Target>>>,
 }
 
@@ -57,7 +57,7 @@ impl Call {
 }
 
 impl Client {
-    pub fn new(read: Arc<dyn Reader>) -> Self {
+    pub fn new(read: Arc<dyn ObjectReader>) -> Self {
         Self { read, targets: Mutex::default() }
     }
 

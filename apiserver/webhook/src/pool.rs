@@ -136,7 +136,7 @@ impl Pool {
             let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
                 .await
                 .map_err(TransportError::Http)?;
-            // Whoever sends learns of its errors too.
+            // An error of the connection also ends the request that is sent over it, which returns it to its caller.
             let driver = Driver::new(async move { drop(connection.await) });
             let shared = Shared { sender, _driver: Arc::new(driver) };
             *self.shared.lock() = Some(shared.clone());

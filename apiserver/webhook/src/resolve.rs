@@ -5,7 +5,7 @@
 use super::error::TransportError;
 use coracle_api::Object;
 use coracle_api::well_known;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_requests::value::{at, i64_at, list_at, str_at};
 
 /// An address to connect to: an IP address or a DNS name, and a port.
@@ -20,7 +20,7 @@ pub struct Endpoint {
 /// # Errors
 /// The service, its port or everybody behind it is missing.
 pub fn resolve(
-    read: &dyn Reader,
+    read: &dyn ObjectReader,
     namespace: &str,
     name: &str,
     port: u16,

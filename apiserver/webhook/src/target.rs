@@ -6,7 +6,7 @@ use super::resolve::{self, Endpoint};
 use super::{Call, answer};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_requests::value::{at, has, i64_at, str_at};
 use coracle_tls as tls;
 use http::header::USER_AGENT;
@@ -103,7 +103,7 @@ impl Target {
         &self.url
     }
 
-    pub(super) async fn post(&self, read: &dyn Reader, call: Call) -> Result<Value, CallError> {
+    pub(super) async fn post(&self, read: &dyn ObjectReader, call: Call) -> Result<Value, CallError> {
         self.post_to(call, &|| match &self.place {
             Place::Host(endpoint) => Ok(vec![endpoint.clone()]),
             Place::Service { namespace, name, port } => resolve::resolve(read, namespace, name, *port),

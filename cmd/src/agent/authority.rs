@@ -5,8 +5,7 @@ use super::identity::Identity;
 use crate::authorities::{ISSUER, TRUSTED};
 use crate::kubeconfig;
 use coracle_api::error::chain;
-use coracle_client::informer::decode;
-use coracle_client::{Change, Reflector, Selection};
+use coracle_client::FollowedObject;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -25,8 +24,8 @@ pub struct Following<'a> {
 impl Following<'_> {
     /// Says what this machine knows, and returns when it has come to trust others.
     pub async fn until_others(self) {
-        let only = Selection::of("/api/v1/namespaces/kube-public/configmaps");
-        let mut maps = Reflector::new(self.client.clone(), only.fields("metadata.name=cluster-info"));
+        let among = "/api/v1/namespaces/kube-public/configmaps";
+        let mut info = FollowedObject::<ConfigMap>::new(self.client.clone(), among, "cluster-info");
         let (mut wanted, mut told) = (None, false);
         loop {
             let pause = async {
@@ -37,8 +36,8 @@ impl Following<'_> {
                 }
             };
             tokio::select! {
-                change = maps.next() => if let Change::Applied(bytes) = change {
-                    wanted = decode::<ConfigMap>(&bytes).and_then(bundle);
+                map = info.next() => if let Some(map) = map {
+                    wanted = bundle(map);
                 },
                 () = pause => {}
             }

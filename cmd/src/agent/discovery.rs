@@ -12,13 +12,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long the signature of a token that was made a moment ago may take, and how often it is looked for.
-const SIGNED_WITHIN: Duration = Duration::from_secs(5);
+const SIGNED_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The cluster's CA (PEM), which the holder of the token's secret vouches for; and its pin, if there are any, for it.
 pub async fn authority(server: &Uri, token: &Token, pins: &[Pin]) -> Result<String, String> {
     let maps: Api<ConfigMap> = Api::namespaced(transport::unverified(server)?, "kube-public");
-    let until = Instant::now() + SIGNED_WITHIN;
+    let until = Instant::now() + SIGNED_TIMEOUT;
     loop {
         let map = maps.get("cluster-info").await.map_err(|e| unavailable(server, &e))?;
         match verified(&map, token) {

@@ -1,6 +1,6 @@
 //! Backups in a bucket of an S3-compatible store, addressed by path: put, listed, deleted.
 
-use super::sigv4::{Asked, Credentials, escape, headers, query};
+use super::sigv4::{CanonicalRequest, Credentials, escape, headers, query};
 use crate::scheduled::Bucket;
 use axum::body::Body;
 use bytes::Bytes;
@@ -85,7 +85,7 @@ impl Bucket {
         let key = if name.is_empty() { String::new() } else { format!("/{}{name}", self.prefix) };
         let path = escape(&format!("{base}/{}{key}", self.name), true);
         let host = self.endpoint.authority().map(ToString::to_string).unwrap_or_default();
-        let signed = Asked {
+        let signed = CanonicalRequest {
             method: method.as_str(),
             host: &host,
             path: &path,

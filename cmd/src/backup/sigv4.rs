@@ -34,7 +34,7 @@ impl Credentials {
 }
 
 /// What is signed of a request.
-pub struct Asked<'a> {
+pub struct CanonicalRequest<'a> {
     pub method: &'a str,
     /// As in `Host`.
     pub host: &'a str,
@@ -71,7 +71,7 @@ pub fn query(pairs: &[(&str, &str)]) -> String {
 }
 
 /// The headers that a signed request has beside `Host`.
-pub fn headers(asked: &Asked<'_>, by: &Credentials) -> Vec<(&'static str, String)> {
+pub fn headers(asked: &CanonicalRequest<'_>, by: &Credentials) -> Vec<(&'static str, String)> {
     let time = asked.at.strftime("%Y%m%dT%H%M%SZ").to_string();
     let mut signed = vec![
         ("host", asked.host.to_owned()),
@@ -121,7 +121,7 @@ mod tests {
             session: None,
         };
         let empty = hex::text(&Sha256::digest(b""));
-        let asked = Asked {
+        let asked = CanonicalRequest {
             method: "GET",
             host: "examplebucket.s3.amazonaws.com",
             path: "/",
@@ -136,7 +136,7 @@ mod tests {
             authorization.ends_with("fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"),
             "{authorization}"
         );
-        let listing = Asked { query: &[("prefix", "J"), ("max-keys", "2")], ..asked };
+        let listing = CanonicalRequest { query: &[("prefix", "J"), ("max-keys", "2")], ..asked };
         let (_, authorization) = headers(&listing, &by).pop().expect("the signature");
         assert!(
             authorization.ends_with("34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"),

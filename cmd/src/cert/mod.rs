@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A running server looks every 15 seconds; one that is busy gets a little more.
-const RENEWED_WITHIN: Duration = Duration::from_secs(30);
+const RENEWED_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 pub async fn command(args: CertArgs) -> ExitCode {
@@ -61,7 +61,7 @@ async fn renew(data_dir: &Path) -> Result<(), String> {
     }
     let request = dir.join(RENEW_REQUEST);
     std::fs::write(&request, "").map_err(|e| format!("{}: {e}", request.display()))?;
-    let until = Instant::now() + RENEWED_WITHIN;
+    let until = Instant::now() + RENEWED_TIMEOUT;
     while Instant::now() < until {
         if !request.exists() {
             println!("renewed, and the administrator's kubeconfig with them");

@@ -2,8 +2,7 @@
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/>).
 
 use coracle_api::error::chain;
-use coracle_client::informer::decode;
-use coracle_client::{Change, Reflector, Selection};
+use coracle_client::FollowedObject;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::Api;
@@ -13,7 +12,7 @@ use std::time::Duration;
 
 /// A request that is approved by itself is signed in milliseconds; one that waits for a person is given up, and is asked
 /// for again with another key.
-const ISSUED_WITHIN: Duration = Duration::from_secs(60);
+const ISSUED_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What is asked for. Usages: a digital signature, and `purpose`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +41,7 @@ pub async fn issue(client: &kube::Client, wanted: &Wanted) -> Result<(String, St
     let api: Api<CertificateSigningRequest> = Api::all(client.clone());
     let created = api.create(&PostParams::default(), &csr).await.map_err(|e| chain(&e))?;
     let name = created.metadata.name.unwrap_or_default();
-    let issued = tokio::time::timeout(ISSUED_WITHIN, decided(client, &name)).await;
+    let issued = tokio::time::timeout(ISSUED_TIMEOUT, decided(client, &name)).await;
     let issued = issued.map_err(|_| format!("nobody approved the certificate request {name}"))??;
     Ok((issued, key))
 }
@@ -60,13 +59,10 @@ fn made(wanted: &Wanted) -> Result<(String, String), rcgen::Error> {
 }
 
 async fn decided(client: &kube::Client, name: &str) -> Result<String, String> {
-    let selection = Selection::of("/apis/certificates.k8s.io/v1/certificatesigningrequests");
-    let mut changes = Reflector::new(client.clone(), selection.fields(format!("metadata.name={name}")));
+    let among = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let mut followed = FollowedObject::<CertificateSigningRequest>::new(client.clone(), among, name);
     loop {
-        let Change::Applied(bytes) = changes.next().await else { continue };
-        let Some(status) = decode::<CertificateSigningRequest>(&bytes).and_then(|csr| csr.status) else {
-            continue;
-        };
+        let Some(status) = followed.next().await.and_then(|csr| csr.status) else { continue };
         if let Some(certificate) = status.certificate {
             return String::from_utf8(certificate.0).map_err(|e| format!("certificate of {name}: {e}"));
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Longer than the server needs; one that is gone must not hold the process up.
-const RELEASED_WITHIN: Duration = Duration::from_secs(2);
+const RELEASED_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Works while this process leads, from when it does (at once without an election) until `stop`, and then gives the lease
 /// to whoever is next. `work` ends when its token is cancelled.
@@ -48,7 +48,7 @@ fn lost(leadership: &Leadership) -> Option<String> {
 
 /// Whoever comes next waits a little longer otherwise.
 async fn release(candidate: &Candidate) {
-    let released = tokio::time::timeout(RELEASED_WITHIN, candidate.release()).await;
+    let released = tokio::time::timeout(RELEASED_TIMEOUT, candidate.release()).await;
     if let Ok(Err(error)) = released {
         tracing::warn!(%error, "lease not released");
     }

@@ -33,9 +33,9 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 /// A client that has not finished its handshake by then is not one.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// After an accept error, which is mostly a lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What health is judged by.
 #[derive(Clone, Default)]
@@ -159,12 +159,13 @@ fn handshakes(
     tokio::spawn(async move {
         while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
             let Ok((stream, client)) = accepted else {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                 continue;
             };
             let (acceptor, sender) = (acceptor.clone(), sender.clone());
             tokio::spawn(async move {
-                if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await
+                {
                     // Nobody listens when the part ends.
                     let _ = sender.send((stream, client)).await;
                 }

@@ -73,7 +73,7 @@ async fn run_until(
         let names: Vec<&str> = options.config.profiles.iter().map(|p| p.scheduler_name.as_str()).collect();
         tracing::info!(profiles = names.join(","), "scheduling");
         let context = Context { client, informers, stop: leading };
-        coracle_scheduler::run(context, options).await.map_err(|e| e.to_string())
+        coracle_scheduler::run(context, options).await.map_err(|e| coracle_api::error::chain(&e))
     })
     .await
 }

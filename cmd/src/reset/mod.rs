@@ -30,7 +30,7 @@ pub async fn command(args: ResetArgs) -> ExitCode {
         failures.push(format!("packet rules of NetworkPolicies: {}", coracle_api::error::chain(&why)));
     }
     if let Err(why) = coracle_proxy::network::clean_up().await {
-        failures.push(format!("routes: {why}"));
+        failures.push(format!("routes: {}", coracle_api::error::chain(&why)));
     }
     if !args.keep_pki
         && let Err(why) = remove(&args.data_dir.join("pki"))

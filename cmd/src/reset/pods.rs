@@ -16,7 +16,7 @@ const TOGETHER: usize = 8;
 /// How long the runtime may take for one call before what it is about is forced; a healthy one needs about a second.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long shims may take to end after their sandbox was removed, and the runtime to notice that they were killed.
-const SETTLED_WITHIN: Duration = Duration::from_secs(10);
+const SETTLED_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What taking pods away came to.
@@ -75,7 +75,7 @@ async fn settled(shims: &LinuxShims, ending: bool) -> Vec<Shim> {
     let began = Instant::now();
     loop {
         let left = shims.all();
-        if left.is_empty() || !ending || began.elapsed() > SETTLED_WITHIN {
+        if left.is_empty() || !ending || began.elapsed() > SETTLED_TIMEOUT {
             return left;
         }
         tokio::time::sleep(LOOK_INTERVAL).await;

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 const LABEL: &str = "coracle.io/api-server";
 const ADDRESS: &str = "coracle.io/address";
 const NAMESPACE: &str = "kube-system";
-const RENEWED_EVERY: Duration = Duration::from_secs(5);
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
 /// Upstream's `DefaultEndpointReconcilerTTL`: three rounds. It is judged by the observer's own clock.
 const DEAD_AFTER: Duration = Duration::from_secs(15);
 /// A Lease of a server that does not come back is taken away.
@@ -45,7 +45,7 @@ impl Living {
             if let Err(error) = self.round(&mut seen).await {
                 tracing::warn!(error = &error as &dyn std::error::Error, "the living servers are not known");
             }
-            if stop.run_until_cancelled(tokio::time::sleep(RENEWED_EVERY)).await.is_none() {
+            if stop.run_until_cancelled(tokio::time::sleep(RENEWAL_INTERVAL)).await.is_none() {
                 break;
             }
         }

@@ -10,17 +10,17 @@ use std::time::Duration;
 /// Upstream's name of this check.
 const CHECK: &str = "etcd-readiness";
 /// One linearizable read each time. With the next, and what a node takes to look at its server, less than five seconds.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// What upstream gives its own check (`--etcd-readycheck-timeout`). Other members than a silent one are asked meanwhile.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Looks for ever.
 pub async fn watch(store: Arc<dyn Store>, health: Health) {
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let state = match tokio::time::timeout(PATIENCE, store.reach()).await {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        let state = match tokio::time::timeout(LOOK_TIMEOUT, store.reach()).await {
             Ok(answer) => answer.map_err(|e| chain(&e)),
-            Err(_) => Err(format!("no answer within {} ms", PATIENCE.as_millis())),
+            Err(_) => Err(format!("no answer within {} ms", LOOK_TIMEOUT.as_millis())),
         };
         let was_well = health.state(CHECK).is_none_or(|state| state.is_ok());
         match &state {

@@ -3,19 +3,17 @@
 use crate::cert::revoked;
 use coracle_apiserver::kubeconfig;
 use coracle_apiserver::pki::{Leaf, Pki};
-use coracle_client::informer::decode;
-use coracle_client::{Change, Reflector, Selection};
+use coracle_client::FollowedObject;
 use k8s_openapi::api::core::v1::ConfigMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Watches the list of revoked certificates, for ever.
 pub async fn watch(client: kube::Client, pki: Arc<Pki>, url: String, path: PathBuf) {
-    let only = Selection::of(format!("/api/v1/namespaces/{}/configmaps", revoked::NAMESPACE));
-    let mut changes = Reflector::new(client, only.fields(format!("metadata.name={}", revoked::NAME)));
+    let among = format!("/api/v1/namespaces/{}/configmaps", revoked::NAMESPACE);
+    let mut followed = FollowedObject::<ConfigMap>::new(client, &among, revoked::NAME);
     loop {
-        let Change::Applied(bytes) = changes.next().await else { continue };
-        let Some(list) = decode::<ConfigMap>(&bytes) else { continue };
+        let Some(list) = followed.next().await else { continue };
         if list.data.is_some_and(|data| data.contains_key(&pki.leaf_fingerprint(Leaf::Admin))) {
             replace(&pki, &url, &path);
         }

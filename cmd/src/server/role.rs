@@ -2,8 +2,7 @@
 //! does, as kind and k3s do; without the taint, because the pods of a box have nowhere else to go.
 
 use coracle_api::well_known;
-use coracle_client::informer::decode;
-use coracle_client::{Change, Reflector, Selection};
+use coracle_client::FollowedObject;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -16,11 +15,10 @@ const MANAGER: &str = "coracle";
 /// Labels the node of this name whenever it registers, for ever. A label that somebody takes away from it stays away until
 /// the next start.
 pub async fn keep(client: kube::Client, node: String) {
-    let mut changes = found(client.clone(), &node);
+    let mut followed = followed(client.clone(), &node);
     let mut seen = None;
     loop {
-        let Change::Applied(bytes) = changes.next().await else { continue };
-        let Some(found) = decode::<Node>(&bytes).filter(|found| found.metadata.uid != seen) else { continue };
+        let Some(found) = followed.next().await.filter(|found| found.metadata.uid != seen) else { continue };
         match give(&client, &found).await {
             Ok(()) => seen = found.metadata.uid,
             // The next heartbeat leads here again.
@@ -33,17 +31,16 @@ pub async fn keep(client: kube::Client, node: String) {
 
 /// Waits until there is a node of this name, and labels it.
 pub async fn once(client: kube::Client, node: &str) -> Result<(), kube::Error> {
-    let mut changes = found(client.clone(), node);
+    let mut followed = followed(client.clone(), node);
     loop {
-        let Change::Applied(bytes) = changes.next().await else { continue };
-        if let Some(found) = decode::<Node>(&bytes) {
+        if let Some(found) = followed.next().await {
             return give(&client, &found).await;
         }
     }
 }
 
-fn found(client: kube::Client, node: &str) -> Reflector {
-    Reflector::new(client, Selection::of("/api/v1/nodes").fields(format!("metadata.name={node}")))
+fn followed(client: kube::Client, node: &str) -> FollowedObject<Node> {
+    FollowedObject::new(client, "/api/v1/nodes", node)
 }
 
 async fn give(client: &kube::Client, node: &Node) -> Result<(), kube::Error> {

@@ -3,8 +3,7 @@
 use super::Servers;
 use axum::http::Uri;
 use coracle_api::error::chain;
-use coracle_client::informer::decode;
-use coracle_client::{Change, Reflector, Selection};
+use coracle_client::FollowedObject;
 use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
@@ -13,17 +12,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// Servers come and go seldom, and one that went is noticed by itself.
-const ASK_EVERY: Duration = Duration::from_secs(60);
+const ASK_INTERVAL: Duration = Duration::from_secs(60);
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 
 impl Servers {
     /// Follows what the Service leads to, for ever. The client needs the proxy's rights.
     pub async fn learn(&self, client: kube::Client) {
-        let mut slices = Reflector::new(client, Selection::of(SLICES).fields("metadata.name=kubernetes"));
+        let mut followed = FollowedObject::<EndpointSlice>::new(client, SLICES, "kubernetes");
         loop {
-            if let Change::Applied(bytes) = slices.next().await
-                && let Some(slice) = decode::<EndpointSlice>(&bytes)
-            {
+            if let Some(slice) = followed.next().await {
                 self.know(of_slice(&slice));
             }
         }
@@ -37,8 +34,8 @@ impl Servers {
                 Ok(found) => self.know(of_endpoints(&found)),
                 Err(error) => tracing::debug!(why = chain(&error), "the cluster's servers are not told"),
             }
-            let jitter = rand::rng().random_range(0.0..ASK_EVERY.as_secs_f64() / 5.0);
-            tokio::time::sleep(ASK_EVERY + Duration::from_secs_f64(jitter)).await;
+            let jitter = rand::rng().random_range(0.0..ASK_INTERVAL.as_secs_f64() / 5.0);
+            tokio::time::sleep(ASK_INTERVAL + Duration::from_secs_f64(jitter)).await;
         }
     }
 }

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How often the one that is asked is looked at, where there are others; and how long its answer may take. Together, and with
 /// the pause of whoever watches, less than five seconds: pauses and partitions send no reset.
-const LOOK_EVERY: Duration = Duration::from_millis(1500);
+const LOOK_INTERVAL: Duration = Duration::from_millis(1500);
 const WAIT_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Nobody answered a moment ago: calls that fail meanwhile do not ask everybody again.
 const SETTLED_FOR: Duration = Duration::from_secs(1);
@@ -157,7 +157,7 @@ impl Servers {
     ) {
         let clients = Clients { make: Arc::new(make), made: Arc::default() };
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(LOOK_INTERVAL).await;
             if self.listed.read().len() < 2 {
                 continue;
             }

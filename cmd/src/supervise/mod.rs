@@ -29,9 +29,9 @@ use tokio_util::sync::CancellationToken;
 use watch::{Watch, Watched};
 
 /// First pause before a restart; doubled with each failure in a row.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const FIRST_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest pause before a restart, so that a mended machine is used again within the minute.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// A component that ran this long was well: its next failure starts again with the first pause.
 const WELL_AFTER: Duration = Duration::from_secs(60);
 /// How long components may take to end; longer than the kubelet's last status, shorter than init systems wait.
@@ -92,7 +92,7 @@ impl Supervisor {
         self.states.insert(name, seen);
         counts.started(name);
         self.components.spawn(async move {
-            let (mut pause, mut hung) = (FIRST_PAUSE, false);
+            let (mut pause, mut hung) = (FIRST_RETRY_INTERVAL, false);
             while !stop.is_cancelled() {
                 let began = Instant::now();
                 let ended = run_once(name, &start, stop.child_token(), watch.begin(name, hung)).await;
@@ -100,7 +100,7 @@ impl Supervisor {
                     break;
                 }
                 if began.elapsed() >= WELL_AFTER {
-                    pause = FIRST_PAUSE;
+                    pause = FIRST_RETRY_INTERVAL;
                 }
                 counts.restarted(name);
                 let (matters, why) = match ended {
@@ -114,7 +114,7 @@ impl Supervisor {
                 state.send_replace(failed);
                 health.report(name, matters, Err(why));
                 let _ = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause = (pause * 2).min(MAX_RETRY_INTERVAL);
                 state.send_replace(works(restarts.saturating_add(1)));
                 health.report(name, Matters::Ready, Ok(()));
             }

@@ -68,8 +68,10 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
     };
     // Its own status is no reason to look again before the period is over.
     let asked = |delta: &Delta<HorizontalPodAutoscaler>| {
-        let generation = |h: &Option<Arc<HorizontalPodAutoscaler>>| h.as_ref().map(|h| h.spec.clone());
-        let changed = generation(&delta.old) != generation(&delta.new);
+        fn spec(h: &Option<Arc<HorizontalPodAutoscaler>>) -> Option<&HorizontalPodAutoscalerSpec> {
+            h.as_ref().map(|h| &h.spec)
+        }
+        let changed = spec(&delta.old) != spec(&delta.new);
         delta.object().filter(|_| changed).map(|h| ObjectKey::of(h.as_ref()))
     };
     Controller::new(reconciler).watch(&autoscalers, asked).reads(&pods).run(stop).await;

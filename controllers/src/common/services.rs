@@ -112,9 +112,9 @@ pub fn target_reference(pod: &Pod) -> ObjectReference {
 
 /// What selects pods, of all Services: a pod's change is held against it without one Service being decoded.
 #[derive(Clone, Default)]
-pub struct Selectors(Arc<Mutex<BTreeMap<ObjectKey, BTreeMap<String, String>>>>);
+pub struct ServiceSelectors(Arc<Mutex<BTreeMap<ObjectKey, BTreeMap<String, String>>>>);
 
-impl Selectors {
+impl ServiceSelectors {
     /// Follows the Services for as long as there are any clones of what is returned.
     pub fn follow(services: &Informer<Service>) -> Self {
         let selectors = Self::default();
@@ -143,7 +143,7 @@ impl Selectors {
 }
 
 /// The Services that a pod's change concerns; none when nothing that endpoints show has changed.
-pub fn keys_of(delta: &Delta<Pod>, selectors: &Selectors) -> Vec<ObjectKey> {
+pub fn keys_of(delta: &Delta<Pod>, selectors: &ServiceSelectors) -> Vec<ObjectKey> {
     if let (Some(old), Some(new)) = (&delta.old, &delta.new)
         && looks_same(old, new)
     {

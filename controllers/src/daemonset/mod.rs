@@ -33,8 +33,8 @@ const SOURCE: &str = "daemonset-controller";
 /// Pods created or deleted in one pass; upstream's.
 const BURST: usize = 250;
 /// First and longest pause before a daemon that failed is replaced; upstream's.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15 * 60);
+const FIRST_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(15 * 60);
 
 struct DaemonSets {
     client: kube::Client,
@@ -61,8 +61,8 @@ impl Failure {
     /// What is left of the pause, and the one after the next failure: twice as long, unless all was well for long.
     fn after(&self, now: Instant) -> (Duration, Duration) {
         let since = now.duration_since(self.at);
-        let calm = since > 2 * self.pause.max(FIRST_PAUSE * 30);
-        let next = if calm { FIRST_PAUSE } else { (self.pause * 2).min(LONGEST_PAUSE) };
+        let calm = since > 2 * self.pause.max(FIRST_RETRY_INTERVAL * 30);
+        let next = if calm { FIRST_RETRY_INTERVAL } else { (self.pause * 2).min(MAX_RETRY_INTERVAL) };
         (self.pause.saturating_sub(since), next)
     }
 }
@@ -257,7 +257,7 @@ impl DaemonSets {
         let mut failures = self.failures.lock();
         let now = Instant::now();
         let before = failures.get(&(key.clone(), node.clone())).filter(|f| f.generation == generation);
-        let (left, next) = before.map_or((Duration::ZERO, FIRST_PAUSE), |f| f.after(now));
+        let (left, next) = before.map_or((Duration::ZERO, FIRST_RETRY_INTERVAL), |f| f.after(now));
         if !left.is_zero() {
             return Some(left);
         }
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(after(1), (3, 8));
         assert_eq!(after(5), (0, 8));
         assert_eq!(after(61), (0, 1));
-        let long = Failure { pause: LONGEST_PAUSE, ..failure };
-        assert_eq!(long.after(start).1, LONGEST_PAUSE);
+        let long = Failure { pause: MAX_RETRY_INTERVAL, ..failure };
+        assert_eq!(long.after(start).1, MAX_RETRY_INTERVAL);
     }
 }

@@ -5,7 +5,7 @@
 mod plan;
 
 use crate::clients::Clients;
-use crate::common::services::{self, Selectors};
+use crate::common::services::{self, ServiceSelectors};
 use crate::common::trigger::{self, Triggers};
 use crate::common::{code_of, message_of, namespace_terminating};
 use coracle_client::informer::{api_for, deleting};
@@ -40,7 +40,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         triggers: Triggers::default(),
     };
     let by_pod = {
-        let selectors = Selectors::follow(&services);
+        let selectors = ServiceSelectors::follow(&services);
         move |delta: &Delta<Pod>| services::keys_of(delta, &selectors)
     };
     Controller::new(reconciler)

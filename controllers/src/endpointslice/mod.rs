@@ -11,7 +11,7 @@ use crate::clients::Clients;
 use crate::common::ownership::controller_reference;
 use crate::common::pending::{PATIENCE, Pending};
 use crate::common::pods;
-use crate::common::services::{self, Family, HEADLESS, Selectors};
+use crate::common::services::{self, Family, HEADLESS, ServiceSelectors};
 use crate::common::trigger::{self, Triggers};
 use coracle_client::informer::deleting;
 use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
@@ -61,7 +61,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         said: Mutex::default(),
     };
     let by_pod = {
-        let selectors = Selectors::follow(&services);
+        let selectors = ServiceSelectors::follow(&services);
         move |delta: &Delta<Pod>| services::keys_of(delta, &selectors)
     };
     let by_node = {

@@ -20,7 +20,7 @@ const CONTROLLER: &str = "generic-garbage-collector";
 const COMPONENT: &str = "garbage-collector-controller";
 const WORKERS: usize = 8;
 /// How long the first look at everything may take before work begins without the rest: upstream's number.
-const SYNCED_WITHIN: Duration = Duration::from_secs(30);
+const SYNCED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs the controller until `stop` is cancelled.
 pub async fn run(clients: Clients, stop: CancellationToken) {
@@ -37,7 +37,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
     };
     let work = async {
         // One resource that cannot be listed, such as one whose conversion webhook is gone, does not hold the others up.
-        let synced = tokio::time::timeout(SYNCED_WITHIN, monitors.wait_synced());
+        let synced = tokio::time::timeout(SYNCED_TIMEOUT, monitors.wait_synced());
         if let Some(synced) = stop.run_until_cancelled(synced).await {
             if synced.is_err() {
                 tracing::warn!("not all resources could be listed; garbage is collected of those that were");

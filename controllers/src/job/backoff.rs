@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Upstream's first and longest delays.
-const FIRST: Duration = Duration::from_secs(10);
-const LONGEST: Duration = Duration::from_secs(600);
+const FIRST_RETRY_INTERVAL: Duration = Duration::from_secs(10);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Failures since the last success.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,12 +38,12 @@ impl Record {
 /// What is left of the delay after `failures` in a row, the last of them at `last`.
 pub fn remaining(failures: u32, last: Timestamp, now: Timestamp) -> Duration {
     let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
-    let delay = FIRST.saturating_mul(1 << doublings.min(16)).min(LONGEST);
+    let delay = FIRST_RETRY_INTERVAL.saturating_mul(1 << doublings.min(16)).min(MAX_RETRY_INTERVAL);
     let elapsed = now.as_millisecond() - last.as_millisecond();
     match u64::try_from(elapsed) {
         Ok(elapsed) => delay.saturating_sub(Duration::from_millis(elapsed)),
         // The node's clock is a little ahead of ours.
-        Err(_) if elapsed.unsigned_abs() < millis(LONGEST) => delay,
+        Err(_) if elapsed.unsigned_abs() < millis(MAX_RETRY_INTERVAL) => delay,
         // The clock was set back, and nobody knows since when the failure waits.
         Err(_) => Duration::ZERO,
     }

@@ -125,7 +125,7 @@ impl Ranges {
         Self { pool, users, lowest: 0, by_node: HashMap::new(), waiting: BTreeSet::new() }
     }
 
-    /// The node has this range.
+    /// Marks a range as allocated to a node, in the place of one that the node had before.
     fn note(&mut self, node: &str, range: &str) {
         self.waiting.remove(node);
         let index = self.pool.index(range);

@@ -49,7 +49,7 @@ impl Default for Size {
 }
 
 impl Size {
-    /// Whether the step is another one now.
+    /// Counts a node that came or went. True if the cluster is of another size class now, so that all nodes get another TTL.
     fn note(&mut self, delta: &Delta<Node>) -> bool {
         match (&delta.old, &delta.new) {
             (None, Some(node)) => drop(self.names.insert(node.name_any())),

@@ -9,7 +9,7 @@ const MAP: &str = "coredns";
 /// The entry, as kubeadm names it.
 const ENTRY: &str = "Corefile";
 /// How long the first answer is waited for: names must be answered also where nobody lets us read the map.
-const FIRST_ANSWER: Duration = Duration::from_secs(5);
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is done where there is no Corefile.
 pub fn default_text(domain: &str) -> String {
@@ -41,7 +41,7 @@ impl Source {
 
     /// What is to be done at first: the map's, or the defaults where it cannot be read or taken in.
     pub async fn first(&mut self) -> Configuration {
-        let first = self.live.first(FIRST_ANSWER).await;
+        let first = self.live.first(FIRST_ANSWER_TIMEOUT).await;
         let read = first.and_then(|configured| self.take(&configured)?.ok());
         read.unwrap_or_else(|| self.defaults())
     }

@@ -9,23 +9,20 @@ pub use logs::ComponentLogs;
 
 use crate::configuration::components::{Component, ComponentState};
 use crate::configuration::config::Config;
+use crate::own_node::OwnNode;
 use crate::pod_facts::labels::{COMPONENT, CONFIG_HASH, CONFIG_SEEN, CONFIG_SOURCE};
 use crate::pods_api::{ContainerHandle, PodHandle};
 use crate::publisher::Publisher;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 const NAMESPACE: &str = "kube-system";
-
-/// The node of this kubelet, once it is registered.
-type Own = watch::Receiver<Option<Arc<Node>>>;
 
 /// What tools find it by.
 fn labels(name: &str) -> Value {
@@ -199,7 +196,13 @@ impl Components {
     }
 
     /// Shows the parts until `stop`, once `node` is there.
-    pub async fn run(&self, config: &Config, client: &kube::Client, mut node: Own, stop: CancellationToken) {
+    pub async fn run(
+        &self,
+        config: &Config,
+        client: &kube::Client,
+        mut node: OwnNode,
+        stop: CancellationToken,
+    ) {
         let began = Timestamp::now();
         let work = async {
             if node.wait_for(Option::is_some).await.is_err() {

@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 /// For calls that only read or start something, where nobody chooses; upstream's.
-const CALL: Duration = Duration::from_secs(120);
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Connecting to a local socket either works at once or not at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The largest answer taken, in bytes; upstream's limit for a list of everything.
@@ -35,7 +35,7 @@ pub struct CriClient {
 impl CriClient {
     /// For somebody who is no kubelet, and counts nothing. `endpoint` is `unix:///path` or a path. Nothing is connected yet; must be called inside the tokio runtime.
     pub fn new(endpoint: &str) -> Self {
-        Self::with(endpoint, channel(endpoint), None, (CALL, Metrics::default()))
+        Self::with(endpoint, channel(endpoint), None, (CALL_TIMEOUT, Metrics::default()))
     }
 
     /// As the settings have it.

@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long after its start the kubelet waits for plugins that were there before: they register again when its socket is
 /// made anew.
-const RETURN: Duration = Duration::from_secs(10);
+const RETURN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Has the worker of a pod look again.
 pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
@@ -126,7 +126,7 @@ impl Devices {
             names.all(|(name, _)| book.resources[name].listed)
         };
         while !there() {
-            if tokio::time::timeout_at(self.began + RETURN, changed.changed()).await.is_err() {
+            if tokio::time::timeout_at(self.began + RETURN_TIMEOUT, changed.changed()).await.is_err() {
                 return;
             }
         }

@@ -17,8 +17,8 @@ use tokio_util::sync::DropGuard;
 /// How long a call may take; upstream's.
 const CALL_TIMEOUT: Duration = Duration::from_secs(45);
 /// First and longest pause before a plugin that is not there is looked for again.
-const RECONNECT: Duration = Duration::from_millis(200);
-const MAX_RECONNECT: Duration = Duration::from_secs(5);
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(200);
+const MAX_RECONNECT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// One plugin of a driver. Cloning shares it.
 #[derive(Clone)]
@@ -147,7 +147,7 @@ async fn watch(
     (endpoint, connected): (PathBuf, Arc<AtomicBool>),
     health: Option<&'static str>,
 ) {
-    let mut pause = RECONNECT;
+    let mut pause = RECONNECT_INTERVAL;
     loop {
         if let Ok(stream) = UnixStream::connect(&endpoint).await
             && let Ok((sender, connection)) = hyper::client::conn::http2::handshake::<
@@ -157,7 +157,7 @@ async fn watch(
             >(TokioExecutor::new(), TokioIo::new(stream))
             .await
         {
-            pause = RECONNECT;
+            pause = RECONNECT_INTERVAL;
             connected.store(true, Ordering::Relaxed);
             dra.note_usable(&driver);
             tokio::select! {
@@ -172,7 +172,7 @@ async fn watch(
             dra.tell(&driver, &gone);
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(MAX_RECONNECT);
+        pause = (pause * 2).min(MAX_RECONNECT_INTERVAL);
     }
 }
 
@@ -190,7 +190,7 @@ impl Dra {
                 }
                 Err(error) => tracing::debug!(driver, %error, "the driver does not tell of health"),
             }
-            tokio::time::sleep(MAX_RECONNECT).await;
+            tokio::time::sleep(MAX_RECONNECT_INTERVAL).await;
         }
     }
 

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 /// First and longest pause before slices that could not be removed are tried again; upstream's.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-const MAX_RETRY: Duration = Duration::from_secs(300);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(300);
 
 type Claims = BTreeMap<ObjectKey, ClaimState>;
 
@@ -133,7 +133,7 @@ impl Dra {
                 Err(error) => tracing::debug!(selector, %error, "ResourceSlices not removed, trying again"),
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(MAX_RETRY);
+            pause = (pause * 2).min(MAX_RETRY_INTERVAL);
         }
     }
 

@@ -24,10 +24,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// How long the next pod waits for the one before to be gone; upstream's limit.
-const GONE_WITHIN: Duration = Duration::from_secs(30);
+const GONE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long containers of pods that have ended are waited for before images are looked at; the runtime removes one in
 /// milliseconds. What is there later keeps its image until the next look.
-const DISCARDED_WITHIN: Duration = Duration::from_secs(10);
+const DISCARDED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between looks whether it is.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two evictions; upstream's monitoring period.
@@ -91,7 +91,7 @@ async fn discard_finished(kubelet: &Kubelet) {
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
     };
-    if tokio::time::timeout(DISCARDED_WITHIN, gone).await.is_err() {
+    if tokio::time::timeout(DISCARDED_TIMEOUT, gone).await.is_err() {
         tracing::warn!("containers of pods that have ended are still there");
     }
 }
@@ -125,7 +125,7 @@ async fn evict(kubelet: &Kubelet, victim: &Candidate, rule: Rule, message: Strin
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
     };
-    if tokio::time::timeout(GONE_WITHIN, gone).await.is_err() {
+    if tokio::time::timeout(GONE_TIMEOUT, gone).await.is_err() {
         tracing::warn!(%uid, "an evicted pod still runs");
     }
 }

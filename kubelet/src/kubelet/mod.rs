@@ -21,7 +21,7 @@ use crate::logind;
 use crate::metrics::Metrics;
 use crate::objects::ObjectCache;
 use crate::observer::Observer;
-use crate::own_node::Own;
+use crate::own_node::OwnNode;
 use crate::pod_facts::observed::{Observed, State};
 use crate::pod_facts::userns::UserRanges;
 use crate::pods_api::{ContainerHandle, PodHandle, PodsApi};
@@ -61,8 +61,8 @@ impl PodEntry {
 }
 
 /// Pods by UID.
-pub type Slots = HashMap<String, PodEntry>;
-pub type Register = Arc<Mutex<Slots>>;
+pub type PodEntries = HashMap<String, PodEntry>;
+pub type PodTable = Arc<Mutex<PodEntries>>;
 
 pub struct Kubelet {
     /// As it was when the kubelet began.
@@ -97,7 +97,7 @@ pub struct Kubelet {
     /// Where the kernel shows cgroups.
     pub cgroup_root: PathBuf,
     pub allocatable: Allocatable,
-    pub register: Register,
+    pub register: PodTable,
     /// Told when the last of a static pod's task is done.
     pub static_pod_ended: Notify,
     /// The parts of this process that are shown as pods.
@@ -106,7 +106,7 @@ pub struct Kubelet {
     pub images: Images,
     pub volume_stats: Arc<VolumeStats>,
     /// The Node object.
-    pub own: Own,
+    pub own: OwnNode,
     /// Where logind is found.
     pub logind: logind::Paths,
     /// Whether the machine is about to be shut down.

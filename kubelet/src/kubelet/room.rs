@@ -1,7 +1,7 @@
 //! Room on the node for pods that want more than they were granted: who waits for it, and who gets it first
 //! (KEP-1287, "Priority of Resize Requests").
 
-use super::Slots;
+use super::PodEntries;
 use crate::pod_facts::qos::{self, QosClass};
 use crate::pod_facts::resources::{RESIZABLE, requests};
 use crate::pod_facts::termination::is_over;
@@ -119,7 +119,7 @@ fn rank(waiting: &Waiting, granted: &Pod) -> (bool, Reverse<i32>, bool, Instant)
 /// Grants what there is room for, in order, and wakes those that were granted something. One that finds no room is no
 /// reason for those behind it to wait. Says why each of the others has not got what it wants; what can never be granted
 /// waits no more.
-pub fn give(slots: &mut Slots, node: &Allocatable, trigger: Trigger) -> HashMap<String, Pending> {
+pub fn give(slots: &mut PodEntries, node: &Allocatable, trigger: Trigger) -> HashMap<String, Pending> {
     let mut order: Vec<_> = slots
         .iter()
         .filter_map(|(uid, slot)| Some((rank(slot.waiting.as_ref()?, &slot.pod), uid.clone())))

@@ -42,7 +42,7 @@ fn room_is_what_the_others_leave() {
 }
 
 /// Pods that have `has` and want `wants`, in the order in which they began to wait.
-fn slots(all: &[(&str, Value, Value, i32)]) -> Slots {
+fn slots(all: &[(&str, Value, Value, i32)]) -> PodEntries {
     let began = Instant::now();
     let slot = |(at, (uid, has, wants, priority)): (usize, &(&str, Value, Value, i32))| {
         let since = began + Duration::from_secs(at as u64);
@@ -52,7 +52,7 @@ fn slots(all: &[(&str, Value, Value, i32)]) -> Slots {
     all.iter().enumerate().map(slot).collect()
 }
 
-fn granted(slots: &Slots) -> Vec<&str> {
+fn granted(slots: &PodEntries) -> Vec<&str> {
     let mut all: Vec<&str> =
         slots.iter().filter(|(_, slot)| slot.granted.is_some()).map(|(uid, _)| uid.as_str()).collect();
     all.sort_unstable();

@@ -7,7 +7,7 @@ use crate::configuration::eviction::Rule;
 use crate::eviction::monitor::Monitor;
 use crate::facts::{self, Facts};
 use crate::kubelet::Kubelet;
-use crate::own_node::{self, Note, Own};
+use crate::own_node::{self, OwnNode, OwnNodeSender};
 use crate::pod_facts::now;
 use coracle_api::well_known;
 use jiff::Timestamp;
@@ -42,7 +42,7 @@ struct Heart {
     /// The node as the API server has it.
     node: Node,
     written: Instant,
-    own: Note,
+    own: OwnNodeSender,
     due: watch::Sender<Option<Rule>>,
 }
 
@@ -51,7 +51,7 @@ struct Heart {
 pub async fn run(
     kubelet: Arc<Kubelet>,
     facts: Facts,
-    own: Note,
+    own: OwnNodeSender,
     due: watch::Sender<Option<Rule>>,
     stop: CancellationToken,
 ) {
@@ -319,7 +319,7 @@ fn difference(old: &NodeStatus, new: &NodeStatus, own: &BTreeMap<String, Quantit
 }
 
 /// A node that was deleted and is registered anew owns the lease by its new UID.
-async fn renew_for_ever(client: kube::Client, config: Config, own: Own, first: Node) {
+async fn renew_for_ever(client: kube::Client, config: Config, own: OwnNode, first: Node) {
     let api: Api<Lease> = Api::namespaced(client, "kube-node-lease");
     let mut pause = Duration::ZERO;
     loop {

@@ -1,7 +1,7 @@
 //! CSI drivers.
 
 use super::csi_node;
-use super::kind::{Kind, Offer, Refusal};
+use super::kind::{DiscoveredPlugin, Kind, Refusal};
 use crate::kubelet::Kubelet;
 use async_trait::async_trait;
 use coracle_storage::csi::{CALL_TIMEOUT, Driver};
@@ -15,7 +15,7 @@ impl Kind for Csi {
         "CSIPlugin"
     }
 
-    async fn take_on(&self, offer: &Offer) -> Result<(), Refusal> {
+    async fn take_on(&self, offer: &DiscoveredPlugin) -> Result<(), Refusal> {
         if !offer.versions.iter().any(|version| is_version_1(version)) {
             return Err(Refusal::Versions(offer.versions.clone()));
         }
@@ -28,7 +28,7 @@ impl Kind for Csi {
         Ok(())
     }
 
-    async fn forget(&self, offer: &Offer) {
+    async fn forget(&self, offer: &DiscoveredPlugin) {
         if !self.0.drivers.remove(&offer.name, &offer.endpoint) {
             return;
         }

@@ -1,6 +1,6 @@
 //! Device plugins that do not register themselves.
 
-use super::kind::{Kind, Offer, Refusal};
+use super::kind::{DiscoveredPlugin, Kind, Refusal};
 use crate::kubelet::Kubelet;
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ impl Kind for Devices {
         "DevicePlugin"
     }
 
-    async fn take_on(&self, offer: &Offer) -> Result<(), Refusal> {
+    async fn take_on(&self, offer: &DiscoveredPlugin) -> Result<(), Refusal> {
         let devices = &self.0.allocation.devices;
         devices.register(&offer.name, &offer.endpoint, &offer.versions).await.map_err(Refusal::Services)
     }
 
-    async fn forget(&self, offer: &Offer) {
+    async fn forget(&self, offer: &DiscoveredPlugin) {
         self.0.allocation.devices.deregister(&offer.name, &offer.endpoint).await;
         tracing::info!(plugin = offer.name, "plugin gone");
     }

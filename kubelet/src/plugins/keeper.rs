@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Between attempts to unstage what no pod has; a driver may come back at any time.
-const UNSTAGE: Duration = Duration::from_secs(10);
+const UNSTAGE_INTERVAL: Duration = Duration::from_secs(10);
 /// Between measurements; as long as file systems' counts stand.
-const MEASURE: Duration = Duration::from_secs(60);
+const MEASURE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Pods that are measured at once: enough that one driver that hangs keeps few others, and few enough for the disk.
 const AT_ONCE: usize = 8;
@@ -40,13 +40,13 @@ async fn unstage(kubelet: &Kubelet) {
         for error in kubelet.volumes.unstage_unused().await {
             tracing::warn!(%error, "a volume that no pod has is still staged, trying again");
         }
-        tokio::time::sleep(UNSTAGE).await;
+        tokio::time::sleep(UNSTAGE_INTERVAL).await;
     }
 }
 
 async fn measure(kubelet: &Kubelet) {
     loop {
-        tokio::time::sleep(MEASURE).await;
+        tokio::time::sleep(MEASURE_INTERVAL).await;
         let measure = futures::stream::iter(kubelet.pods()).for_each_concurrent(AT_ONCE, async |pod| {
             let uid = pod.metadata.uid.clone().unwrap_or_default();
             let usage = kubelet.volumes.usage(&uid).await;

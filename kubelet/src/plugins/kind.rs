@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// A plugin that offers itself.
 #[derive(Clone, Debug)]
-pub(super) struct Offer {
+pub(super) struct DiscoveredPlugin {
     /// Of a driver, or of a resource.
     pub name: String,
     /// Where it serves.
@@ -39,8 +39,8 @@ pub(super) trait Kind: Send + Sync {
 
     /// Takes a plugin on, or says why not; then it is asked again after a pause. May be called again for one that was taken
     /// on, when it does not know.
-    async fn take_on(&self, offer: &Offer) -> Result<(), Refusal>;
+    async fn take_on(&self, offer: &DiscoveredPlugin) -> Result<(), Refusal>;
 
     /// The socket by which the plugin offered itself is gone. It may serve at another one by now.
-    async fn forget(&self, offer: &Offer);
+    async fn forget(&self, offer: &DiscoveredPlugin);
 }

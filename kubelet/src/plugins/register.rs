@@ -1,6 +1,6 @@
 //! Registering one plugin (pluginregistration v1): it says what it is, and is told whether it is wanted.
 
-use super::kind::{Kind, Offer, Refusal};
+use super::kind::{DiscoveredPlugin, Kind, Refusal};
 use coracle_storage::csi::messages::{
     Empty, PluginInfo, REGISTRATION_GET_INFO, REGISTRATION_NOTIFY, RegistrationStatus,
 };
@@ -25,7 +25,7 @@ pub(super) enum RegisterError {
 /// A plugin that is registered.
 #[derive(Clone)]
 pub(super) struct Registered {
-    pub offer: Offer,
+    pub offer: DiscoveredPlugin,
     pub kind: Arc<dyn Kind>,
 }
 
@@ -62,7 +62,7 @@ async fn take_on(
     let named = Path::new(&info.endpoint);
     let endpoint = if info.endpoint.is_empty() { socket } else { named };
     let endpoint = PluginClient::new(endpoint, ANSWER_TIMEOUT).socket().to_owned();
-    let offer = Offer { name: info.name, endpoint, versions: info.supported_versions };
+    let offer = DiscoveredPlugin { name: info.name, endpoint, versions: info.supported_versions };
     kind.take_on(&offer).await?;
     Ok(Registered { offer, kind: kind.clone() })
 }

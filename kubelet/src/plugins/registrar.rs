@@ -15,7 +15,7 @@ use tokio::time::Instant;
 /// First and longest pause after a plugin could not be registered. It may be listening only a moment after its socket is
 /// there.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-const MAX_RETRY: Duration = Duration::from_secs(60);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Directories below the registry that are looked into, one in the other.
 const MAX_DEPTH: usize = 4;
 
@@ -104,7 +104,7 @@ impl Registrar {
             }
             Err(error) => {
                 let times = self.failed.get(&path).map_or(0, |failure| failure.times);
-                let pause = RETRY_INTERVAL.saturating_mul(1 << times.min(10)).min(MAX_RETRY);
+                let pause = RETRY_INTERVAL.saturating_mul(1 << times.min(10)).min(MAX_RETRY_INTERVAL);
                 let again_ms = pause.as_millis();
                 tracing::warn!(socket = %path.display(), %error, again_ms, "plugin not registered");
                 self.failed

@@ -75,8 +75,8 @@ impl Worker {
         init.filter(|c| is_sidecar(c)).map(|c| c.name.clone()).collect()
     }
 
-    /// Containers with a preStop hook one task would serialize; so hooks run first, together, then all stop together. The
-    /// first failure is returned.
+    /// Stops these containers, all at the same time: each is stopped when its own preStop hook has ended, with what the hook
+    /// left of the grace period. The first failure is returned when all have been tried.
     pub(super) async fn stop_all(
         &mut self,
         containers: Vec<(String, String)>,

@@ -28,6 +28,9 @@ pub struct Waiting {
     pub message: String,
 }
 
+/// The reason of a container whose configuration cannot be made of what there is: another object may mend that.
+pub const CONFIG_ERROR: &str = "CreateContainerConfigError";
+
 /// What a worker remembers between steps; losing it in a restart costs patience, never correctness.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {

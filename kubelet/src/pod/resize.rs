@@ -87,9 +87,9 @@ pub struct Resizes {
 
 /// One amount of a container that shall change: `cpu` or `memory`, `requests` or `limits`, and `add`, `remove`, `increase` or
 /// `decrease`.
-pub type Asked = [&'static str; 3];
+pub type ResizeOperation = [&'static str; 3];
 
-fn asked(from: Option<&ResourceRequirements>, to: Option<&ResourceRequirements>) -> Vec<Asked> {
+fn asked(from: Option<&ResourceRequirements>, to: Option<&ResourceRequirements>) -> Vec<ResizeOperation> {
     let each = RESIZABLE.into_iter().flat_map(|resource| [(resource, false), (resource, true)]);
     let changes = each.filter_map(|(resource, limits)| {
         let (from, to) = (amount_of(from, limits, resource), amount_of(to, limits, resource));
@@ -148,7 +148,7 @@ impl Resizes {
     }
 
     /// What the pod's containers ask for beyond what was granted; once for each of its generations.
-    pub fn newly_asked(&mut self, pod: &Pod) -> Vec<Asked> {
+    pub fn newly_asked(&mut self, pod: &Pod) -> Vec<ResizeOperation> {
         let generation = pod.metadata.generation;
         if self.counted.is_some() && self.counted == generation {
             return Vec::new();

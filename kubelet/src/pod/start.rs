@@ -2,6 +2,7 @@
 
 use super::containers::Kind;
 use super::execute::{Failure, took};
+use super::plan::CONFIG_ERROR;
 use super::worker::Worker;
 use crate::configuration::images::valid_name;
 use crate::container::{config, env, env_file, mounts, security, service_env};
@@ -33,14 +34,13 @@ impl Worker {
         let sandbox = self.observed.sandbox().cloned();
         let sandbox = sandbox.ok_or_else(|| Failure::new("ContainerCreating", "", Duration::ZERO))?;
         let sandbox_config = self.sandbox_config(sandbox.attempt);
-        let sandbox_config =
-            sandbox_config.map_err(|message| self.refuse(name, "CreateContainerConfigError", message))?;
+        let sandbox_config = sandbox_config.map_err(|message| self.refuse(name, CONFIG_ERROR, message))?;
         let image = self.image(spec, &sandbox_config).await?;
         let images = self.volume_images(spec, &sandbox_config).await?;
         let learned = self.learn_of_recursive_mounts(spec).await;
-        learned.map_err(|message| self.refuse(name, "CreateContainerConfigError", message))?;
+        learned.map_err(|message| self.refuse(name, CONFIG_ERROR, message))?;
         let config = self.container_config(kind, spec, attempt, (&image, &images)).await;
-        let config = config.map_err(|message| self.refuse(name, "CreateContainerConfigError", message))?;
+        let config = config.map_err(|message| self.refuse(name, CONFIG_ERROR, message))?;
         let created = self.calls.create_container(&sandbox.id, config, sandbox_config).await;
         let id = created.map_err(|e| self.refuse(name, "CreateContainerError", e.detail()))?;
         self.event(Some(name), "Normal", "Created", "Container created");

@@ -16,7 +16,7 @@ use super::claims::Claims;
 use super::containers::{self, Kind};
 use super::observed::{Observed, State, observe};
 use super::placing::Placing;
-use super::plan::{Memory, Step, View, Waiting, plan};
+use super::plan::{CONFIG_ERROR, Memory, Step, View, Waiting, plan};
 use super::resize::Resizes;
 use super::stubborn::Stubborn;
 use super::telling::tell;
@@ -44,7 +44,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 /// Pause after the runtime did not answer; short, because the runtime's return brings no event.
-const RUNTIME_RETRY: Duration = Duration::from_secs(2);
+const RUNTIME_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 pub struct Worker {
     pub(super) kubelet: Arc<Kubelet>,
@@ -159,7 +159,7 @@ impl Worker {
                 Ok(observed) => self.observed = observed,
                 Err(error) => {
                     tracing::debug!(pod = %self.uid, %error, "runtime not observed");
-                    self.wait(Some(RUNTIME_RETRY)).await;
+                    self.wait(Some(RUNTIME_RETRY_INTERVAL)).await;
                     continue;
                 }
             }
@@ -241,7 +241,7 @@ impl Worker {
             self.volumes_ready = false;
             self.volumes_refresh = None;
             self.memory.pod_retry_at = None;
-            let config = |w: &Waiting| w.reason == "CreateContainerConfigError";
+            let config = |w: &Waiting| w.reason == CONFIG_ERROR;
             let retry: Vec<String> =
                 self.memory.waiting.iter().filter(|(_, w)| config(w)).map(|(n, _)| n.clone()).collect();
             self.memory.retry_at.retain(|name, _| !retry.contains(name));

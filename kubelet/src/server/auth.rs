@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// How often it is asked whether the client of a stream may still. All streams of one client share the answer.
-const STREAMS_ASK: Duration = Duration::from_secs(1);
+const STREAMS_ASK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The API server, as its certificate names it (upstream's). It ends the streams that it carries when their clients are
 /// taken back, so nobody is asked about them again.
@@ -175,7 +175,7 @@ impl Gate {
             return std::future::pending().await;
         }
         loop {
-            tokio::time::sleep(STREAMS_ASK).await;
+            tokio::time::sleep(STREAMS_ASK_INTERVAL).await;
             let may = match self.user(&by).await {
                 Ok(Some(user)) => self.allowed(&user, verb, subresource).await,
                 Ok(None) => return,

@@ -118,7 +118,7 @@ pub(crate) struct Server {
     pub(crate) system_logs: bool,
     /// Where the kernel counts what pods use.
     pub(crate) cgroups: Arc<Cgroups>,
-    /// What they had used when statistics were last asked for.
+    /// CPU time of each cgroup at the last request for statistics: a rate is the difference to it.
     pub(crate) rates: stats::Rates,
     /// Ends streams.
     pub(crate) stop: CancellationToken,

@@ -13,7 +13,7 @@ use http::{Method, Request, Response, StatusCode};
 use std::time::Duration;
 
 /// Upstream's limit of a command run by `/run`; its output is bounded by the runtime.
-const RUN_LIMIT: Duration = Duration::from_secs(120);
+const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Ports of one port-forward by WebSocket without tunnelling: each takes two of the 255 channels.
 const MAX_PORTS: usize = 127;
@@ -166,7 +166,7 @@ async fn run(
         return Err(HttpError::bad_request("you must specify the command as cmd"));
     }
     let id = &container(pod, name)?.id;
-    let answer = server.pods.exec_sync(id, command, RUN_LIMIT).await?;
+    let answer = server.pods.exec_sync(id, command, RUN_TIMEOUT).await?;
     let mut output = answer.stdout;
     output.extend_from_slice(&answer.stderr);
     if answer.exit_code != 0 {

@@ -14,7 +14,7 @@ pub(super) const PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protoc
 
 /// Time to connect and to get the head of the answer. The streaming server listens on this machine; the URL it gave
 /// is good for a minute.
-const LIMIT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes of a refusal's body that become part of the message.
 const REFUSAL: usize = 2048;
@@ -79,7 +79,7 @@ pub(super) async fn request(
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');
     let address = authority.to_string();
     let exchange = exchange(host, authority.port_u16().unwrap_or(80), request);
-    match tokio::time::timeout(LIMIT, exchange).await {
+    match tokio::time::timeout(CONNECT_TIMEOUT, exchange).await {
         Ok(answer) => answer,
         Err(_) => Err(StreamError::Timeout { address }),
     }

@@ -15,10 +15,10 @@ pub const ENTRY: &str = "config.conf";
 /// of the whole one need not know them.
 pub const CLUSTER_CIDR_ENTRY: &str = "clusterCIDR";
 /// How often a file is looked at; a change of it is no hurry.
-const LOOK: Duration = Duration::from_secs(5);
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the first answer is waited for: a server that does not let us watch the map never gives one, and Services
 /// must work all the same.
-const FIRST_ANSWER: Duration = Duration::from_secs(15);
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Source {
@@ -82,7 +82,7 @@ pub async fn follow(context: &Context, source: Source, stop: CancellationToken) 
         }
         Source::Map => {
             let mut live = LiveConfiguration::new(context.client.clone(), MAP, Entries::of);
-            let first = stop.run_until_cancelled(live.first(FIRST_ANSWER)).await.flatten();
+            let first = stop.run_until_cancelled(live.first(FIRST_ANSWER_TIMEOUT)).await.flatten();
             sender.send_replace(first.map(Said::of_map).unwrap_or_default());
             tokio::spawn(stop.run_until_cancelled_owned(follow_map(live, sender)));
         }
@@ -92,7 +92,7 @@ pub async fn follow(context: &Context, source: Source, stop: CancellationToken) 
 
 async fn follow_file(path: PathBuf, sender: watch::Sender<Said>) {
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(LOOK_INTERVAL).await;
         let said = Said::of_file(&path).await;
         sender.send_if_modified(|last| {
             let differs = last.text != said.text || last.unreadable != said.unreadable;

@@ -260,7 +260,7 @@ fn service_port(set: &mut RuleSet, port: &ServicePort, settings: &Settings) {
     }
     if has_external && (!external.is_empty() || only_elsewhere) {
         capture_external(&mut set.nat, port, &targets, settings);
-        guard(set, port);
+        restrict_sources(set, port);
     }
     let nat = &mut set.nat;
     let uses_cluster = !port.internal_local || has_external;
@@ -343,7 +343,7 @@ fn capture_external(nat: &mut Table, port: &ServicePort, targets: &Targets<'_>, 
 }
 
 /// Lets only the Service's source ranges through to its load balancer's addresses; what else arrives is dropped.
-fn guard(set: &mut RuleSet, port: &ServicePort) {
+fn restrict_sources(set: &mut RuleSet, port: &ServicePort) {
     if port.guarded_ips.is_empty() {
         return;
     }

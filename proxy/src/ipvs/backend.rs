@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// An endpoint that nobody wants any more keeps its connections so long at most; upstream's first bound. What is still
 /// open then is cut.
-const LEAVES_WITHIN: Duration = Duration::from_secs(15 * 60);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// One family's part of the balancer.
 pub struct Ipvs {
@@ -183,7 +183,7 @@ impl Ipvs {
             }
             let connections = link.connections(key)?;
             let is_over = |at: &SocketAddr, since: Instant| {
-                connections.get(at).copied().unwrap_or(0) == 0 || since.elapsed() > LEAVES_WITHIN
+                connections.get(at).copied().unwrap_or(0) == 0 || since.elapsed() > DRAIN_TIMEOUT
             };
             let leaving = server.reals.iter().filter_map(|(at, real)| Some((*at, real.leaving?)));
             let over: Vec<_> = leaving.filter(|(at, since)| is_over(at, *since)).collect();

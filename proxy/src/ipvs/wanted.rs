@@ -115,7 +115,7 @@ impl Wanted {
                     self.put(EXTERNAL_NO_LOCAL, element(&key));
                 }
                 if port.guarded_ips.contains(&ip) {
-                    self.guard(&key, &port.sources);
+                    self.restrict_sources(&key, &port.sources);
                 }
             }
         }
@@ -149,7 +149,7 @@ impl Wanted {
     }
 
     /// Ranges within others are left out: the kernel's sets refuse them.
-    fn guard(&mut self, key: &Key, sources: &[String]) {
+    fn restrict_sources(&mut self, key: &Key, sources: &[String]) {
         self.put(GUARDED, element(key));
         let ranges = sources.iter().filter_map(|range| range.parse::<IpNet>().ok()).collect();
         for range in IpNet::aggregate(&ranges) {

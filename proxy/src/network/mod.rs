@@ -30,10 +30,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Nodes that come this close together are taken in at once.
-const GATHER: Duration = Duration::from_millis(100);
+const GATHER_DEBOUNCE: Duration = Duration::from_millis(100);
 /// How often to look whether somebody took our routes away (an interface that went down and up does), while there are
 /// any. The kernel tells, but to whoever keeps a socket open for it.
-const LOOK_AFTER: Duration = Duration::from_secs(60);
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -58,9 +58,9 @@ pub struct Config {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("pod network configuration {}: {source}", path.display())]
+    #[error("pod network configuration {}", path.display())]
     Configuration { path: PathBuf, source: std::io::Error },
-    #[error("routes: {0}")]
+    #[error("routes")]
     Routes(#[from] routes::RouteError),
 }
 
@@ -134,11 +134,11 @@ impl Network {
             beat::working(Patience::Long, self.sync()).await?;
             if self.kernel.is_empty() {
                 changed.notified().await;
-            } else if tokio::time::timeout(LOOK_AFTER, changed.notified()).await.is_err() {
+            } else if tokio::time::timeout(LOOK_INTERVAL, changed.notified()).await.is_err() {
                 self.kernel.look().await?;
                 continue;
             }
-            tokio::time::sleep(GATHER).await;
+            tokio::time::sleep(GATHER_DEBOUNCE).await;
         }
     }
 

@@ -16,11 +16,11 @@ const PROTOCOL: &str = "143";
 
 #[derive(Debug, thiserror::Error)]
 pub enum RouteError {
-    #[error("{0} could not be run: {1}")]
+    #[error("{0} could not be run")]
     Run(&'static str, #[source] std::io::Error),
     #[error("{what}: {why}")]
     Refused { what: String, why: String },
-    #[error("what ip shows: {0}")]
+    #[error("what ip shows")]
     Unreadable(#[from] serde_json::Error),
 }
 

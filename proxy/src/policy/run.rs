@@ -4,7 +4,7 @@ use super::admin::{self, AdminPolicies};
 use super::follow::{Followed, Kept, Snapshot};
 use super::metrics::{Metric, Metrics};
 use super::plan::{Plan, plan};
-use super::table::{TABLE, step, whole};
+use super::table::{TABLE, is_whole, step, whole};
 use crate::command::{self, CommandError, Own};
 use crate::family::Family;
 use crate::nftables::family_word;
@@ -19,14 +19,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 
 /// Changes that come this close together are brought into force at once.
-const GATHER: Duration = Duration::from_millis(20);
+const GATHER_DEBOUNCE: Duration = Duration::from_millis(20);
 /// Pauses after a failure, doubled each time.
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LAST_RETRY: Duration = Duration::from_secs(30);
+const FIRST_RETRY_INTERVAL: Duration = Duration::from_millis(500);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Between two repairs: somebody who writes against us all the time must not keep this machine busy.
-const REPAIR_PAUSE: Duration = Duration::from_millis(200);
+const REPAIR_INTERVAL: Duration = Duration::from_millis(200);
 /// How often to look whether the tables are whole where the kernel does not tell.
-const LOOK_AFTER: Duration = Duration::from_secs(30);
+const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -98,7 +98,7 @@ impl Enforcer {
             Err(error) => {
                 tracing::warn!(why = chain(&error), "the table of NetworkPolicies could not be taken away");
                 // Trying again is all there is to do.
-                let _ = tokio::time::timeout(LAST_RETRY, self.changed.notified()).await;
+                let _ = tokio::time::timeout(MAX_RETRY_INTERVAL, self.changed.notified()).await;
             }
         }
     }
@@ -114,19 +114,22 @@ impl Enforcer {
             let snapshot = followed.snapshot(&self.policies, self.admin.list(), node_name, cluster_cidrs);
             conditions.tell(&self.admin);
             let began = Instant::now();
-            retry = match self.tables.sync(&snapshot, node_name).await {
-                Ok(judged) => {
-                    metrics.add(Metric::Syncs, &[], 1);
-                    metrics.observe(Metric::Duration, &[], began.elapsed());
-                    self.count(snapshot.policies.len(), judged);
-                    self.well();
-                    None
-                }
-                Err(error) => {
-                    self.tell(&chain(&error), &snapshot);
-                    Some(retry.map_or(FIRST_RETRY, |pause: Duration| (pause * 2).min(LAST_RETRY)))
-                }
-            };
+            retry =
+                match self.tables.sync(&snapshot, node_name).await {
+                    Ok(judged) => {
+                        metrics.add(Metric::Syncs, &[], 1);
+                        metrics.observe(Metric::Duration, &[], began.elapsed());
+                        self.count(snapshot.policies.len(), judged);
+                        self.well();
+                        None
+                    }
+                    Err(error) => {
+                        self.tell(&chain(&error), &snapshot);
+                        Some(retry.map_or(FIRST_RETRY_INTERVAL, |pause: Duration| {
+                            (pause * 2).min(MAX_RETRY_INTERVAL)
+                        }))
+                    }
+                };
             self.wait(&mut notices, retry).await;
         }
     }
@@ -134,9 +137,9 @@ impl Enforcer {
     /// Returns when there is, or may be, something to write.
     async fn wait(&mut self, notices: &mut Option<mpsc::Receiver<Told>>, retry: Option<Duration>) {
         loop {
-            let look = retry.or(notices.is_none().then_some(LOOK_AFTER));
+            let look = retry.or(notices.is_none().then_some(LOOK_INTERVAL));
             let told = tokio::select! {
-                () = self.changed.notified() => return tokio::time::sleep(GATHER).await,
+                () = self.changed.notified() => return tokio::time::sleep(GATHER_DEBOUNCE).await,
                 told = next(notices) => told,
                 () = pause(look) => {
                     if retry.is_some() {
@@ -269,7 +272,7 @@ impl Tables {
         }
         broken.iter().for_each(|family| drop(self.written.remove(family)));
         if !broken.is_empty() {
-            tokio::time::sleep(REPAIR_PAUSE).await;
+            tokio::time::sleep(REPAIR_INTERVAL).await;
         }
         !broken.is_empty()
     }
@@ -278,13 +281,7 @@ impl Tables {
         let Some(plan) = self.written.get(&family) else { return true };
         let listed = self.own.done("nft", &["-t", "list", "table", family_word(family), TABLE], None).await;
         let Ok(text) = listed else { return false };
-        let named: BTreeSet<&str> = text.lines().filter_map(|line| line.trim().split(' ').nth(1)).collect();
-        let mut names = plan.chains.keys().chain(plan.peers.keys()).chain(plan.ports.keys());
-        names.all(|name| named.contains(name.as_str()))
-            && text.contains("hook postrouting")
-            && text.contains("hook input")
-            && text.contains("@tonode")
-            && text.contains("jump gate")
+        is_whole(&text, plan)
     }
 
     /// # Errors

@@ -62,6 +62,17 @@ pub fn whole(family: Family, plan: &Plan) -> String {
     fresh + &base(family) + &step(family, &Plan::default(), plan)
 }
 
+/// What of [`base`] has no name to be found by: where the kernel enters the table, and how it goes on from there.
+const ENTRANCES: [&str; 4] = ["hook postrouting", "hook input", "@tonode", "jump gate"];
+
+/// Whether the table, as `nft -t list table` prints it, has all that was written for this plan: somebody who deletes a part of it
+/// leaves the rest.
+pub fn is_whole(listed: &str, plan: &Plan) -> bool {
+    let named: BTreeSet<&str> = listed.lines().filter_map(|line| line.trim().split(' ').nth(1)).collect();
+    let mut names = plan.chains.keys().chain(plan.peers.keys()).chain(plan.ports.keys());
+    names.all(|name| named.contains(name.as_str())) && ENTRANCES.iter().all(|words| listed.contains(words))
+}
+
 /// The elements of sets and maps, by their names.
 type Elements = BTreeMap<String, BTreeSet<(String, String)>>;
 
@@ -135,4 +146,22 @@ pub fn step(family: Family, was: &Plan, is: &Plan) -> String {
         |plan: &Plan| -> BTreeSet<String> { plan.peers.keys().chain(plan.ports.keys()).cloned().collect() };
     sets(was).difference(&sets(is)).for_each(|name| line(format!("delete set {ip} {TABLE} {name}")));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_whole_with_its_entrances_and_all_that_is_named() {
+        let plan = Plan { chains: [("pod-1".to_owned(), Vec::new())].into(), ..Plan::default() };
+        for family in Family::ALL {
+            let listed = format!("{}\tchain pod-1 {{\n\t}}\n", base(family));
+            assert!(is_whole(&listed, &plan));
+            assert!(!is_whole(&base(family), &plan), "a chain is gone");
+            for entrance in ENTRANCES {
+                assert!(!is_whole(&listed.replace(entrance, ""), &plan), "{entrance}");
+            }
+        }
+    }
 }

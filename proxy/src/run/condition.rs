@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 pub const TYPE: &str = "ProxyConfigurationRefused";
 /// Until a write that failed is tried again.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Bytes of a message; a document can be wrong in many places.
 const LONGEST: usize = 1024;
 
@@ -48,9 +48,14 @@ impl Condition {
             }
             wake.is_some()
         });
-        let keeper =
-            Keeper { api: Api::all(client), nodes: nodes.clone(), name: node.to_owned(), changed, wanted };
-        tokio::spawn(keeper.run());
+        let writer = ConditionWriter {
+            api: Api::all(client),
+            nodes: nodes.clone(),
+            name: node.to_owned(),
+            changed,
+            wanted,
+        };
+        tokio::spawn(writer.run());
         Self(Some(say))
     }
 
@@ -61,7 +66,7 @@ impl Condition {
     }
 }
 
-struct Keeper {
+struct ConditionWriter {
     api: Api<Node>,
     nodes: Informer<Node>,
     name: String,
@@ -69,14 +74,14 @@ struct Keeper {
     wanted: watch::Receiver<Refusal>,
 }
 
-impl Keeper {
+impl ConditionWriter {
     async fn run(mut self) {
         let mut failed = false;
         loop {
             tokio::select! {
                 said = self.wanted.changed() => if said.is_err() { return },
                 () = self.changed.notified() => {}
-                () = tokio::time::sleep(RETRY), if failed => {}
+                () = tokio::time::sleep(RETRY_INTERVAL), if failed => {}
             }
             failed = match self.write().await {
                 Ok(()) => false,

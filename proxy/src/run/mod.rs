@@ -15,13 +15,13 @@ use crate::conntrack::Program;
 use crate::health::LastSync;
 use crate::iptables::Iptables;
 use crate::ipvs::Ipvs;
-use crate::keeper::{self, KeepError, Keeper, Make};
 use crate::kernel::Kernel;
 use crate::metrics::{Metric, Metrics, Shown};
+use crate::mode_controller::{self, Make, ModeController, ModeError};
 use crate::model;
 use crate::nftables::Nftables;
 use crate::notices::{self, Told};
-use crate::plan::Planner;
+use crate::plan::ServicePlanner;
 use crate::userspace::{Relays, Userspace};
 use condition::{Condition, Refusal};
 use coracle_api::error::chain;
@@ -40,8 +40,8 @@ use telling::{Teller, Triggers};
 use tokio::sync::{Notify, mpsc, watch};
 
 /// Pauses after a failure, doubled each time: the first is short because another writer may have held the lock.
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LAST_RETRY: Duration = Duration::from_secs(30);
+const FIRST_RETRY_INTERVAL: Duration = Duration::from_millis(500);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, Default)]
 pub struct Config {
@@ -102,7 +102,7 @@ fn real(own: Own, relays: Relays) -> Make {
 /// # Errors
 /// What could not be taken away, one a line.
 pub async fn clean_up() -> Result<(), String> {
-    keeper::clean_up_all(&real(Own::default(), Relays::default())).await
+    mode_controller::clean_up_all(&real(Own::default(), Relays::default())).await
 }
 
 /// Proxies until the context is stopped. The rules stay when it ends, so that traffic goes on over a restart.
@@ -152,8 +152,8 @@ struct Proxy {
     teller: Teller,
     condition: Condition,
     notices: Option<mpsc::Receiver<Told>>,
-    keeper: Keeper,
-    planner: Planner,
+    keeper: ModeController,
+    planner: ServicePlanner,
     changed: Changed,
     kernel: Kernel,
     checks: Checks,
@@ -219,8 +219,8 @@ impl Proxy {
             in_force: None,
             is_bad: false,
             notices: notices.ok(),
-            keeper: Keeper::new(real(own.clone(), relays), Box::new(Program(own))),
-            planner: Planner::default(),
+            keeper: ModeController::new(real(own.clone(), relays), Box::new(Program(own))),
+            planner: ServicePlanner::default(),
             changed: Changed::default(),
             kernel: Kernel::default(),
             checks: Checks::default(),
@@ -234,7 +234,7 @@ impl Proxy {
 
     async fn follow(mut self) -> Result<(), Error> {
         let wake = self.listen();
-        let mut retry = FIRST_RETRY;
+        let mut retry = FIRST_RETRY_INTERVAL;
         let mut due = self.configure().await?.then_some(Duration::ZERO);
         loop {
             let woken = match due {
@@ -246,7 +246,7 @@ impl Proxy {
             };
             due = match beat::working(Patience::Long, self.handle(woken)).await? {
                 Ok(()) => {
-                    retry = FIRST_RETRY;
+                    retry = FIRST_RETRY_INTERVAL;
                     None
                 }
                 Err(error) => {
@@ -257,7 +257,7 @@ impl Proxy {
                         "Services are not brought into force, trying again"
                     );
                     let pause = retry;
-                    retry = (retry * 2).min(LAST_RETRY);
+                    retry = (retry * 2).min(MAX_RETRY_INTERVAL);
                     Some(pause)
                 }
             };
@@ -326,7 +326,7 @@ impl Proxy {
         }
     }
 
-    async fn handle(&mut self, woken: Woken) -> Result<Result<(), KeepError>, Error> {
+    async fn handle(&mut self, woken: Woken) -> Result<Result<(), ModeError>, Error> {
         match woken {
             Woken::Configured => {
                 if self.configure().await? {

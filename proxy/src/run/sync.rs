@@ -3,9 +3,9 @@
 use super::{Proxy, pod_cidrs, zone};
 use crate::backend::{BackendError, Mode};
 use crate::family::Family;
-use crate::keeper::{self, KeepError};
 use crate::kernel;
 use crate::metrics::Metric;
+use crate::mode_controller::{self, ModeError};
 use crate::model::{self, NodeTopology};
 use crate::notices::Told;
 use crate::plan::{Plan, Settings};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Between two repairs: somebody who writes against us all the time must not keep this machine busy.
-const REPAIR_PAUSE: Duration = Duration::from_millis(200);
+const REPAIR_INTERVAL: Duration = Duration::from_millis(200);
 /// Notices that come this close together are one.
 const NOTICE_DEBOUNCE: Duration = Duration::from_millis(5);
 
@@ -60,7 +60,7 @@ impl Proxy {
     ///
     /// # Errors
     /// What was in force before stays, as far as the kernel has it.
-    pub(super) async fn sync(&mut self) -> Result<(), KeepError> {
+    pub(super) async fn sync(&mut self) -> Result<(), ModeError> {
         let Some(wanted) = self.configuration.as_ref().map(|c| c.mode) else { return Ok(()) };
         let plans = self.plans();
         let triggers = self.triggers.take();
@@ -71,8 +71,8 @@ impl Proxy {
         let times = match (put, self.keeper.mode()) {
             (Ok(times), _) => times,
             // The mode that is asked for does not work here: the one before goes on.
-            (Err(KeepError::Begin { mode, family, source }), in_force) if in_force != Some(wanted) => {
-                let error = KeepError::Begin { mode, family, source };
+            (Err(ModeError::Begin { mode, family, source }), in_force) if in_force != Some(wanted) => {
+                let error = ModeError::Begin { mode, family, source };
                 let said = self.said.borrow().clone();
                 self.refused("ModeRefused", &chain(&error), &said);
                 let Some(before) = in_force else { return Err(error) };
@@ -82,10 +82,10 @@ impl Proxy {
                 self.keeper.put(before, &plans).await?
             }
             // The mode goes on, by the settings it had.
-            (Err(KeepError::Sync { mode, family, source: source @ BackendError::Refused(_) }), _)
+            (Err(ModeError::Sync { mode, family, source: source @ BackendError::Refused(_) }), _)
                 if self.in_force != self.configuration =>
             {
-                let error = KeepError::Sync { mode, family, source };
+                let error = ModeError::Sync { mode, family, source };
                 let said = self.said.borrow().clone();
                 self.refused("ModeRefused", &chain(&error), &said);
                 self.configuration.clone_from(&self.in_force);
@@ -102,8 +102,8 @@ impl Proxy {
         Ok(())
     }
 
-    fn count_failure(&self, error: &KeepError) {
-        let (KeepError::Begin { mode, family, .. } | KeepError::Sync { mode, family, .. }) = error;
+    fn count_failure(&self, error: &ModeError) {
+        let (ModeError::Begin { mode, family, .. } | ModeError::Sync { mode, family, .. }) = error;
         match mode {
             Mode::Iptables => self.metrics.add(Metric::IptablesFailures, &[family.name()], 1),
             Mode::Nftables => self.metrics.add(Metric::NftablesFailures, &[family.name()], 1),
@@ -112,7 +112,12 @@ impl Proxy {
     }
 
     /// Everything that follows from plans that are in force.
-    async fn tell_in_force(&mut self, plans: &[Plan], times: keeper::Times, triggers: Vec<jiff::Timestamp>) {
+    async fn tell_in_force(
+        &mut self,
+        plans: &[Plan],
+        times: mode_controller::Times,
+        triggers: Vec<jiff::Timestamp>,
+    ) {
         let mode = self.keeper.mode();
         self.last.now();
         self.mode.send_if_modified(|shown| {
@@ -146,7 +151,7 @@ impl Proxy {
     ///
     /// # Errors
     /// It could not be written.
-    pub(super) async fn mend(&mut self, told: Told) -> Result<(), KeepError> {
+    pub(super) async fn mend(&mut self, told: Told) -> Result<(), ModeError> {
         tokio::time::sleep(NOTICE_DEBOUNCE).await;
         let mut all = vec![told];
         if let Some(notices) = &mut self.notices {
@@ -164,7 +169,7 @@ impl Proxy {
                     took_ms,
                     "packet rules were changed by somebody else, and have been written again"
                 );
-                tokio::time::sleep(REPAIR_PAUSE).await;
+                tokio::time::sleep(REPAIR_INTERVAL).await;
                 break;
             }
         }

@@ -8,7 +8,7 @@ use crate::conntrack::Program;
 use crate::family::Family;
 use crate::iptables::Iptables;
 use crate::ipvs::Ipvs;
-use crate::keeper::{Keeper, Make};
+use crate::mode_controller::{Make, ModeController};
 use crate::nftables::Nftables;
 use crate::notices::{self, Told};
 use crate::plan::Plan;
@@ -137,7 +137,7 @@ fn userspace_without_rights_names_where_services_are_reached() {
 
 /// A running keeper with the kernel's notices.
 pub(super) struct Kept {
-    pub keeper: Keeper,
+    pub keeper: ModeController,
     notices: Receiver<Told>,
     pub plans: Vec<Plan>,
 }
@@ -145,7 +145,7 @@ pub(super) struct Kept {
 pub(super) async fn kept(mode: Mode) -> Kept {
     let own = Own::default();
     let notices = notices::listen(own.clone()).expect("notices");
-    let mut keeper = Keeper::new(make(own.clone()), Box::new(Program(own)));
+    let mut keeper = ModeController::new(make(own.clone()), Box::new(Program(own)));
     let mut plans = Family::ALL.map(Plan::empty).to_vec();
     for plan in &mut plans {
         let key = coracle_client::ObjectKey::new("d", "web");

@@ -11,7 +11,7 @@ const PROTOCOL: &str = "199";
 
 /// Looks for new addresses that are not in use yet, and the time between two: half a second in all, where milliseconds do.
 const USABLE_LOOKS: usize = 100;
-const USABLE_PAUSE: Duration = Duration::from_millis(5);
+const USABLE_INTERVAL: Duration = Duration::from_millis(5);
 
 pub struct Addresses {
     family: Family,
@@ -72,7 +72,7 @@ impl Addresses {
         }
         match made {
             Ok(_) => self.ip(&["link", "set", interface, "up"]).await.map(|_| true),
-            Err(CommandError::Refused { stderr, .. }) if stderr.contains("not permitted") => Ok(false),
+            Err(error) if error.is_not_permitted() => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -125,7 +125,7 @@ impl Addresses {
             if wanted.is_subset(&led) {
                 break;
             }
-            tokio::time::sleep(USABLE_PAUSE).await;
+            tokio::time::sleep(USABLE_INTERVAL).await;
         }
         Ok(())
     }

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("configuration refused: {0}")]
+    #[error("configuration refused")]
     Profile(#[from] ProfileError),
     #[error("configuration refused: {0}: {1}")]
     Extender(String, String),

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// How long the first lists of kinds that a server may not have are waited for.
-const OPTIONAL: Duration = Duration::from_secs(5);
+const OPTIONAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Table = Store<Value>;
 
@@ -110,7 +110,7 @@ impl Objects {
         // The lock behind the value must not outlive the wait.
         let tables = synced.iter_mut().map(|s| async { s.wait_for(|done| *done).await.is_ok() });
         let tables = futures::future::join_all(tables);
-        let all = futures::future::join(informers, tokio::time::timeout(OPTIONAL, tables));
+        let all = futures::future::join(informers, tokio::time::timeout(OPTIONAL_TIMEOUT, tables));
         if let Some((_, Err(_))) = stop.run_until_cancelled(all).await {
             tracing::warn!("some kinds of objects cannot be listed; plugins that read them see none");
         }

@@ -20,13 +20,13 @@ use tokio::time::Instant;
 
 const NAME: &str = "kubernetes.io/csi";
 /// Between publications for a driver that wants them again and again; upstream's kubelet looks at a pod's volumes as often.
-const REPUBLISH: Duration = Duration::from_secs(90);
+const REPUBLISH_INTERVAL: Duration = Duration::from_secs(90);
 /// How long a set-up waits for the controller to attach the volume before it is tried again later. Longer, and a pod that is
 /// deleted meanwhile waits.
-const WAIT_FOR_ATTACH: Duration = Duration::from_secs(15);
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(15);
 /// Between looks at an attachment, beside those that the Node's `volumesAttached` brings: for one that its status tells
 /// nothing of.
-const LOOK_AT_ATTACHMENT: Duration = Duration::from_secs(5);
+const ATTACHMENT_INTERVAL: Duration = Duration::from_secs(5);
 /// Seconds; upstream's for audiences that say nothing.
 const TOKEN_SECONDS: i64 = 3600;
 
@@ -78,7 +78,7 @@ impl Csi {
         volume: &str,
     ) -> Result<BTreeMap<String, String>, VolumeError> {
         let name = source.attachment_name(&self.config.node_name);
-        let until = Instant::now() + WAIT_FOR_ATTACH;
+        let until = Instant::now() + ATTACH_TIMEOUT;
         let mut attached_to_node = self.attached.clone();
         loop {
             attached_to_node.mark_unchanged();
@@ -92,7 +92,7 @@ impl Csi {
                 let node = self.config.node_name.clone();
                 return Err(VolumeError::NotAttached { volume: volume.to_owned(), node });
             }
-            let next = until.min(Instant::now() + LOOK_AT_ATTACHMENT);
+            let next = until.min(Instant::now() + ATTACHMENT_INTERVAL);
             // Either is good: the Node has changed, or it is time to look.
             let _ = tokio::time::timeout_at(next, attached_to_node.changed()).await;
         }
@@ -241,7 +241,7 @@ impl VolumePlugin for Csi {
         let (capability, ours) = self.capability(request, &source, &driver, object.as_ref())?;
         let mut secrets = secrets(request.objects, source.publish_secret.as_ref()).await?;
         let mut context = source.attributes.clone();
-        let mut refresh_after = data.requires_republish.then_some(REPUBLISH);
+        let mut refresh_after = data.requires_republish.then_some(REPUBLISH_INTERVAL);
         if let Some(object) = &object {
             if object.pod_info_on_mount == Some(true) {
                 context.extend(pod_info(request, source.ephemeral));

@@ -24,7 +24,7 @@ const EXTRA_METADATA: &str = "coracle.io/extra-create-metadata";
 
 /// Until it is looked again whether a sidecar works for the driver. Shorter, and busy drivers cost requests; longer, and one
 /// that is started beside finds work done for so long.
-const SIDECARS_LOOK: Duration = Duration::from_secs(60);
+const SIDECARS_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
@@ -97,7 +97,7 @@ impl Services {
     /// Whoever annotated the driver may have left its sidecars there: two would do everything twice.
     async fn look_for_sidecars(&self, driver: &str) -> Result<(), ServiceError> {
         let looked = self.alone.lock().get(driver).copied();
-        if looked.is_some_and(|at| at.elapsed() < SIDECARS_LOOK) {
+        if looked.is_some_and(|at| at.elapsed() < SIDECARS_INTERVAL) {
             return Ok(());
         }
         for lease in leases(driver) {

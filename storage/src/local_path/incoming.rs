@@ -24,10 +24,10 @@ pub const PIECE_BYTES: usize = 2 << 20;
 pub const LARGEST_PIECE_BYTES: usize = 8 << 20;
 
 /// A volume of which no piece comes for so long is given up: whoever sent it was killed.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long an attempt waits for the one before to end, which has to see first that nothing comes any more.
 const TURN: Duration = Duration::from_secs(20);
-const TURN_LOOK: Duration = Duration::from_millis(20);
+const TURN_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What comes to a node now.
 #[derive(Default)]
@@ -142,11 +142,11 @@ impl Incoming {
     /// Ends a session that nobody goes on with.
     async fn give_up(self: Arc<Self>, directory: String, id: String) {
         loop {
-            tokio::time::sleep(IDLE).await;
+            tokio::time::sleep(IDLE_TIMEOUT).await;
             let mut sessions = self.sessions.lock();
             match sessions.get(&directory).filter(|session| session.id == id) {
                 None => return,
-                Some(session) if session.touched.elapsed() < IDLE => {}
+                Some(session) if session.touched.elapsed() < IDLE_TIMEOUT => {}
                 Some(_) => {
                     sessions.remove(&directory);
                     return;
@@ -161,7 +161,7 @@ impl Incoming {
             if Instant::now() > until {
                 return Err(TransferError::Again("the volume is being written already".to_owned()));
             }
-            std::thread::sleep(TURN_LOOK);
+            std::thread::sleep(TURN_INTERVAL);
         }
         Ok(Turn { writing: self.writing.clone(), path: path.to_owned() })
     }

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 /// Between looks at how much room there is, which no event tells. Shorter, and idle nodes do something; longer, and the
 /// scheduler believes longer in room that is gone.
-const ROOM_LOOK: Duration = Duration::from_secs(60);
+const ROOM_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Pause after the API server did not answer.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ pub async fn serve(
                 }
             }
         }
-        if let Ok(Err(_)) = tokio::time::timeout(ROOM_LOOK, node.changed()).await {
+        if let Ok(Err(_)) = tokio::time::timeout(ROOM_INTERVAL, node.changed()).await {
             return std::future::pending().await;
         }
     }

@@ -24,7 +24,7 @@ const BEING_DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being
 const DEFAULT_CLASS: &str = "snapshot.storage.kubernetes.io/is-default-class";
 
 /// Until it is looked again whether somebody else still binds snapshots.
-const ELSEWHERE_LOOK: Duration = Duration::from_secs(60);
+const ELSEWHERE_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
@@ -103,7 +103,7 @@ impl<T: Taker> Snapshots<T> {
             return Ok(Action::AwaitChange);
         }
         if self.taker.is_bound_elsewhere().await? {
-            return Ok(Action::RequeueAfter(ELSEWHERE_LOOK));
+            return Ok(Action::RequeueAfter(ELSEWHERE_INTERVAL));
         }
         match content {
             _ if deleting(snapshot.as_ref()) => self.end(&snapshot).await,

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Between looks whether a volume has grown; a claim that grows waits so long for its file system to follow.
-const LOOK_FOR_GROWTH: Duration = Duration::from_secs(30);
+const GROWTH_INTERVAL: Duration = Duration::from_secs(30);
 
 /// How long a set-up waits for the Node to say that a volume is in use. It is written at once where the API server answers.
-const WAIT_FOR_REPORT: Duration = Duration::from_secs(15);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A volume of a pod that could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +140,7 @@ impl Volumes {
         };
         self.published.lock().insert(key, mounted.clone());
         if self.grow(plugin, request, &record, notes).await {
-            let due = mounted.refresh_after.map_or(LOOK_FOR_GROWTH, |due| due.min(LOOK_FOR_GROWTH));
+            let due = mounted.refresh_after.map_or(GROWTH_INTERVAL, |due| due.min(GROWTH_INTERVAL));
             mounted.refresh_after = Some(due);
         }
         Ok(mounted)
@@ -185,7 +185,7 @@ impl Volumes {
     async fn until_reported(&self, unique: &str) -> Result<(), VolumeError> {
         let mut reported = self.reported.subscribe();
         let wait = reported.wait_for(|known| known.contains(unique));
-        let told = tokio::time::timeout(WAIT_FOR_REPORT, wait).await.is_ok_and(|told| told.is_ok());
+        let told = tokio::time::timeout(REPORT_TIMEOUT, wait).await.is_ok_and(|told| told.is_ok());
         if told { Ok(()) } else { Err(VolumeError::NotReported(unique.to_owned())) }
     }
 

@@ -1,8 +1,8 @@
 //! An etcd that is away, slow, somebody else's or without rights: the server says which and goes on trying, and no write is
 //! acknowledged that was not done.
 
-use crate::etcd::Etcd;
 use coracle_tests::cluster::free_port;
+use coracle_tests::etcd::Etcd;
 use coracle_tests::shell::Background;
 use coracle_tests::{Cluster, Shell, wait_for};
 use nix::sys::signal::Signal::{SIGCONT, SIGSTOP, SIGTERM};

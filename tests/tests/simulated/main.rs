@@ -14,7 +14,6 @@ mod delete;
 mod discover;
 mod dns;
 mod durable;
-mod etcd;
 mod export;
 mod families;
 mod first_hour;

@@ -1,9 +1,9 @@
 //! From a box alone to several servers and back: `coracle migrate`, and `coracle server --join`. Needs Debian's etcd-server.
 
 use super::WEB;
-use super::etcd::Etcd;
 use coracle_tests::Cluster;
 use coracle_tests::cluster::free_port;
+use coracle_tests::etcd::Etcd;
 use std::time::Duration;
 
 /// What neither moves by itself nor may change.

@@ -1,7 +1,7 @@
 //! Several servers on one etcd. Needs Debian's etcd-server.
 
-use crate::etcd::Etcd;
 use coracle_tests::Cluster;
+use coracle_tests::etcd::Etcd;
 use coracle_tests::http::{Caller, request};
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_api::well_known;
 use coracle_api::{Object, UserInfo};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use jiff::Timestamp;
 
 /// Six characters, a dot, sixteen characters; lower-case letters and digits.
@@ -28,7 +28,11 @@ fn field(secret: &Object, name: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-pub(super) fn authenticate(token: &str, read: &dyn Reader, now: Timestamp) -> Result<TokenUser, String> {
+pub(super) fn authenticate(
+    token: &str,
+    read: &dyn ObjectReader,
+    now: Timestamp,
+) -> Result<TokenUser, String> {
     let (id, secret) = token.split_once('.').ok_or("not a bootstrap token")?;
     let object = read.get("secrets.", "kube-system", &format!("bootstrap-token-{id}"));
     let object = object.ok_or_else(|| format!("bootstrap token {id} does not exist"))?;

@@ -41,7 +41,7 @@ use coracle_api::identity::CREDENTIAL_ID;
 use coracle_api::{ApiError, UserInfo};
 use coracle_component_base::metrics::Metrics;
 use coracle_pki::{Pki, PkiError};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use jiff::Timestamp;
 use jwt::Issuers;
 use parking_lot::RwLock;
@@ -99,7 +99,7 @@ pub struct Configured {
 pub struct Authenticator {
     verifiers: Verifiers,
     tokens: Arc<ServiceAccountTokens>,
-    read: Arc<dyn Reader>,
+    read: Arc<dyn ObjectReader>,
     clock: coracle_pki::Clock,
     revoked: Revocations,
     configured: RwLock<Arc<Configured>>,
@@ -126,7 +126,7 @@ impl Authenticator {
     pub fn new(
         pki: &Pki,
         tokens: Arc<ServiceAccountTokens>,
-        read: Arc<dyn Reader>,
+        read: Arc<dyn ObjectReader>,
     ) -> Result<Self, PkiError> {
         let clock = pki.clock().clone();
         let verifiers = Verifiers { clients: pki.client_verifier()?, proxies: pki.front_proxy_verifier()? };

@@ -3,7 +3,7 @@
 //! stand too.
 
 use super::Authenticator;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_resources::cache::{Cache, Filter};
 use parking_lot::RwLock;
 use rustls::pki_types::CertificateDer;
@@ -47,20 +47,20 @@ pub(super) struct Revocations {
 
 impl Revocations {
     /// Whether one of these certificates was revoked.
-    pub fn cover(&self, chain: &[Fingerprint], read: &dyn Reader) -> bool {
+    pub fn cover(&self, chain: &[Fingerprint], read: &dyn ObjectReader) -> bool {
         let revoked = self.current(read);
         !revoked.is_empty() && chain.iter().any(|one| revoked.contains(&hex(one)))
     }
 
     /// Whether one of these credential ids, as [`coracle_api::identity::CREDENTIAL_ID`] has them, is a revoked
     /// certificate's.
-    pub fn cover_id<'a>(&self, ids: impl IntoIterator<Item = &'a str>, read: &dyn Reader) -> bool {
+    pub fn cover_id<'a>(&self, ids: impl IntoIterator<Item = &'a str>, read: &dyn ObjectReader) -> bool {
         let revoked = self.current(read);
         ids.into_iter().filter_map(|id| id.strip_prefix(CREDENTIAL)).any(|id| revoked.contains(id))
     }
 
     /// Waits until [`cover`](Self::cover) holds.
-    pub async fn covered(&self, chain: &[Fingerprint], read: &dyn Reader) {
+    pub async fn covered(&self, chain: &[Fingerprint], read: &dyn ObjectReader) {
         let mut changed = self.changed.subscribe();
         while !self.cover(chain, read) {
             if changed.changed().await.is_err() {
@@ -76,7 +76,7 @@ impl Revocations {
 
     /// The list is read again whenever any ConfigMap has changed, or always where nobody can say whether one has. The
     /// number of the last change is taken first: a change in between is seen by the next request.
-    fn current(&self, read: &dyn Reader) -> Arc<HashSet<String>> {
+    fn current(&self, read: &dyn ObjectReader) -> Arc<HashSet<String>> {
         let changed = read.changed_at("configmaps.");
         {
             let last = self.read_at.read();

@@ -12,7 +12,7 @@ use coracle_api::identity::{CREDENTIAL_ID, NODE_NAME, service_account_groups, se
 use coracle_api::well_known;
 use coracle_api::{Object, UserInfo};
 use coracle_pki::ServiceAccountKey;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use parking_lot::RwLock;
@@ -245,7 +245,7 @@ impl ServiceAccountTokens {
         &self,
         token: &str,
         audiences: &[String],
-        read: &dyn Reader,
+        read: &dyn ObjectReader,
         now: Timestamp,
     ) -> Result<TokenUser, String> {
         if token.len() > MAX_TOKEN_BYTES {
@@ -335,7 +335,7 @@ fn check_times(claims: &Claims, now: Timestamp) -> Result<(), String> {
 fn bound_user(
     claims: &Claims,
     asked: &[String],
-    read: &dyn Reader,
+    read: &dyn ObjectReader,
     now: Timestamp,
 ) -> Result<TokenUser, String> {
     check_times(claims, now)?;
@@ -377,7 +377,7 @@ fn bound_user(
 fn legacy_user(
     token: &str,
     claims: &Claims,
-    read: &dyn Reader,
+    read: &dyn ObjectReader,
     now: Timestamp,
 ) -> Result<(UserInfo, Arc<Object>), String> {
     let legacy = &claims.legacy;
@@ -426,7 +426,7 @@ const INVALIDATED: &str = "service account token has been invalidated";
 
 /// The object that a token names, in upstream's order and words.
 fn alive(
-    read: &dyn Reader,
+    read: &dyn ObjectReader,
     resource: &str,
     namespace: &str,
     wanted: &Reference,

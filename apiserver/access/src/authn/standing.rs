@@ -3,16 +3,14 @@
 //! lasts is judged by the time at which it began.
 
 use super::{Authenticator, AuthnError, PeerIdentity};
-use coracle_resources::cache::{Cache, Filter, Watcher};
-use futures::FutureExt;
-use futures::future::select_all;
+use coracle_resources::cache::{Cache, Filter, Watcher, any_changed};
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a webhook is asked again about what it allowed. Its answers are remembered for longer
 /// (`--authentication-token-webhook-cache-ttl`), so this is what is added to that.
-const ASK_AGAIN: Duration = Duration::from_secs(10);
+const ASK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// After the end of a watch that was too slow, or shortly before the end of the process.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -70,9 +68,9 @@ impl Inner {
                 return;
             }
             tokio::select! {
-                lost = any(&mut watchers), if !foreign => if lost { tokio::time::sleep(RETRY_INTERVAL).await },
+                lost = any_changed(&mut watchers), if !foreign => if lost { tokio::time::sleep(RETRY_INTERVAL).await },
                 changed = configured.changed() => if changed.is_err() { std::future::pending::<()>().await },
-                () = tokio::time::sleep(ASK_AGAIN), if foreign && self.authenticator.webhook.is_some() => {}
+                () = tokio::time::sleep(ASK_INTERVAL), if foreign && self.authenticator.webhook.is_some() => {}
             }
         }
     }
@@ -85,12 +83,6 @@ impl Inner {
         };
         objects.map(watch).collect()
     }
-}
-
-/// Waits for the first event; true if a watch has ended instead.
-async fn any(watchers: &mut [Watcher]) -> bool {
-    let next = watchers.iter_mut().map(|watcher| watcher.next().boxed());
-    select_all(next).await.0.is_none()
 }
 
 impl Authenticator {

@@ -7,7 +7,7 @@ use super::webhook::{self, Webhook};
 use super::{Attributes, Authorizer, Decision, Generation, MASTERS, Rbac, Verdict};
 use coracle_api::UserInfo;
 use coracle_component_base::metrics::{Counter, Family, Metrics};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use std::sync::Arc;
 
 /// What is counted of authorization, over every change of its configuration.
@@ -39,7 +39,7 @@ pub struct Locals {
 }
 
 impl Locals {
-    pub fn new(read: Arc<dyn Reader>, generation: Generation) -> Self {
+    pub fn new(read: Arc<dyn ObjectReader>, generation: Generation) -> Self {
         let node = Arc::new(NodeAuthorizer::new(read.clone()));
         Self { node, rbac: Arc::new(Rbac::new(read, generation)), figures: Arc::default() }
     }
@@ -86,7 +86,7 @@ pub struct Chain {
 
 impl Chain {
     /// Node, then RBAC.
-    pub fn new(read: Arc<dyn Reader>, generation: Generation) -> Self {
+    pub fn new(read: Arc<dyn ObjectReader>, generation: Generation) -> Self {
         let locals = Locals::new(read, generation);
         let named = |kind: &'static str, by| (kind, kind.to_lowercase(), by);
         Self::of(&locals, vec![named("Node", locals.node()), named("RBAC", locals.rbac())])

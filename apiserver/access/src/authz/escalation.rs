@@ -5,7 +5,7 @@ use super::rules::{self, Rule};
 use super::{Attributes, Authorizer, Decision, MASTERS};
 use coracle_api::go::{quoted, quoted_list};
 use coracle_api::{ApiError, Object, UserInfo};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -17,7 +17,7 @@ pub fn check(
     old: Option<&Object>,
     user: &UserInfo,
     authorizer: &dyn Authorizer,
-    read: &dyn Reader,
+    read: &dyn ObjectReader,
 ) -> Result<(), ApiError> {
     if user.in_group(MASTERS) {
         return Ok(());
@@ -93,7 +93,7 @@ impl Question<'_> {
         })
     }
 
-    fn binding(&self, old: Option<&Object>, read: &dyn Reader) -> Result<(), ApiError> {
+    fn binding(&self, old: Option<&Object>, read: &dyn ObjectReader) -> Result<(), ApiError> {
         let for_collection = old.is_some_and(|old| only_for_collection(self.object, old));
         let role_ref = &self.object["roleRef"];
         let roles = if role_ref["kind"] == "Role" { "roles" } else { "clusterroles" };

@@ -126,8 +126,8 @@ pub struct Asking {
 
 #[derive(Default)]
 struct State {
-    known: HashMap<Asked, Verdict>,
-    open: Vec<(Asked, Pending)>,
+    known: HashMap<OwnedAttributes, Verdict>,
+    open: Vec<(OwnedAttributes, Pending)>,
 }
 
 impl Asking {
@@ -148,7 +148,7 @@ impl Asking {
 
     fn known(&self, attributes: &Attributes<'_>) -> Option<Verdict> {
         let state = self.state.lock();
-        if state.known.is_empty() { None } else { state.known.get(&Asked::of(attributes)).cloned() }
+        if state.known.is_empty() { None } else { state.known.get(&OwnedAttributes::of(attributes)).cloned() }
     }
 
     /// Whether something has been decided without an answer.
@@ -185,7 +185,7 @@ impl Authorizer for Asking {
             Ok(verdict) => return verdict,
             Err(pending) => pending,
         };
-        let asked = Asked::of(attributes);
+        let asked = OwnedAttributes::of(attributes);
         let mut state = self.state.lock();
         if !state.open.iter().any(|(open, _)| *open == asked) {
             state.open.push((asked, pending));
@@ -204,7 +204,7 @@ impl Authorizer for Asking {
 
 /// Attributes that outlive their request's borrow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Asked {
+struct OwnedAttributes {
     user: UserInfo,
     verb: String,
     group: String,
@@ -218,14 +218,14 @@ struct Asked {
     path: String,
 }
 
-impl Hash for Asked {
+impl Hash for OwnedAttributes {
     /// Of what differs most; equality looks at everything.
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.user.name, &self.verb, &self.resource, &self.namespace, &self.name, &self.path).hash(state);
     }
 }
 
-impl Asked {
+impl OwnedAttributes {
     fn of(attributes: &Attributes<'_>) -> Self {
         Self {
             user: attributes.user.clone(),

@@ -4,16 +4,16 @@
 use super::{Attributes, Authorizer, MASTERS, require};
 use coracle_api::catalogue::split_api_version;
 use coracle_api::{FieldError, Object, UserInfo};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_requests::value::{at, has, str_at};
 use serde_json::Value;
 
 /// What the checks of this module read.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
+pub struct ReferenceCheck<'a> {
     pub user: &'a UserInfo,
     pub authorizer: &'a dyn Authorizer,
-    pub read: &'a dyn Reader,
+    pub read: &'a dyn ObjectReader,
 }
 
 /// The resource that parameters are of, as far as it can be told: where it cannot, everything is asked for.
@@ -31,7 +31,7 @@ impl Parameters {
         Self { group: all(), version: all(), resource: all(), unknown }
     }
 
-    fn of(kind: &Value, read: &dyn Reader) -> Self {
+    fn of(kind: &Value, read: &dyn ObjectReader) -> Self {
         let (api_version, name) = (str_at(kind, "apiVersion"), str_at(kind, "kind"));
         let shown = format!("&{{{api_version} {name}}}");
         let Some((group, version)) = split_api_version(api_version) else {
@@ -56,7 +56,7 @@ pub fn check(
     resource: &str,
     object: &Object,
     old: Option<&Object>,
-    asked: Asked<'_>,
+    asked: ReferenceCheck<'_>,
 ) -> Result<(), FieldError> {
     if asked.user.in_group(MASTERS) {
         return Ok(());
@@ -76,7 +76,7 @@ pub fn check(
     if asks { asked.reference(object, policies) } else { Ok(()) }
 }
 
-impl Asked<'_> {
+impl ReferenceCheck<'_> {
     fn may(&self, verb: &str, parameters: &Parameters, namespace: &str, name: &str) -> bool {
         let Parameters { group, version, resource, .. } = parameters;
         let attributes =

@@ -7,7 +7,7 @@ use super::rules::{Resolved, Rule};
 use super::{Attributes, Authorizer, Decision, Generation};
 use coracle_api::identity::service_account_name;
 use coracle_api::{Object, UserInfo};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,13 +39,13 @@ type Table = HashMap<Subject, Vec<Grant>>;
 
 /// See the module.
 pub struct Rbac {
-    read: Arc<dyn Reader>,
+    read: Arc<dyn ObjectReader>,
     generation: Generation,
     compiled: RwLock<Option<(u64, Arc<Table>)>>,
 }
 
 impl Rbac {
-    pub fn new(read: Arc<dyn Reader>, generation: Generation) -> Self {
+    pub fn new(read: Arc<dyn ObjectReader>, generation: Generation) -> Self {
         Self { read, generation, compiled: RwLock::new(None) }
     }
 
@@ -86,7 +86,7 @@ impl Rbac {
     }
 }
 
-fn role_rules(read: &dyn Reader, role_ref: &Object, namespace: &str) -> Result<Vec<Rule>, String> {
+fn role_rules(read: &dyn ObjectReader, role_ref: &Object, namespace: &str) -> Result<Vec<Rule>, String> {
     let name = role_ref["name"].as_str().unwrap_or_default();
     let (resource, plural, role) = match role_ref["kind"].as_str() {
         Some("Role") => (ROLES, "role", read.get(ROLES, namespace, name)),
@@ -96,7 +96,7 @@ fn role_rules(read: &dyn Reader, role_ref: &Object, namespace: &str) -> Result<V
     role.map(|role| Rule::of_role(&role)).ok_or_else(|| format!("{plural}.{group} \"{name}\" not found"))
 }
 
-fn compile(read: &dyn Reader) -> Table {
+fn compile(read: &dyn ObjectReader) -> Table {
     let mut table = Table::new();
     for (resource, kind) in [(CLUSTER_ROLE_BINDINGS, "ClusterRoleBinding"), (ROLE_BINDINGS, "RoleBinding")] {
         for binding in read.list(resource, "") {
@@ -106,7 +106,7 @@ fn compile(read: &dyn Reader) -> Table {
     table
 }
 
-fn add_binding(table: &mut Table, read: &dyn Reader, binding: &Object, kind: &str) {
+fn add_binding(table: &mut Table, read: &dyn ObjectReader, binding: &Object, kind: &str) {
     let namespace = binding["metadata"]["namespace"].as_str().unwrap_or_default();
     let name = binding["metadata"]["name"].as_str().unwrap_or_default();
     let role_ref = &binding["roleRef"];

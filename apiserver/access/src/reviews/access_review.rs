@@ -1,6 +1,6 @@
 //! SelfSubjectAccessReview, SubjectAccessReview, LocalSubjectAccessReview: may somebody do something?
 
-use super::selectors::{Selectors, check as check_selectors};
+use super::selectors::{ReviewSelectors, check as check_selectors};
 use super::{empty_metadata, invalid, strings, text};
 use crate::authz::{Attributes, Authorizer, Decision, Verdict};
 use coracle_api::{ApiError, FieldError, Object, UserInfo};
@@ -95,7 +95,7 @@ fn subject(spec: &Value) -> UserInfo {
 fn answered(review: Object, user: &UserInfo, authorizer: &dyn Authorizer) -> Object {
     let spec = &review["spec"];
     let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
-    let selectors = Selectors::of(resource);
+    let selectors = ReviewSelectors::of(resource);
     let attributes = if resource.is_object() {
         let version = Some(text(resource, "version")).filter(|v| !v.is_empty()).unwrap_or("*");
         Attributes {

@@ -5,13 +5,13 @@ use super::{strings, text};
 use crate::authz::node::node_of;
 use crate::authz::{Attributes, Authorizer, Decision};
 use coracle_api::{ApiError, Object, UserInfo};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use serde_json::Value;
 
 pub(super) struct Request<'a> {
     pub user: &'a UserInfo,
     pub authorizer: &'a dyn Authorizer,
-    pub read: &'a dyn Reader,
+    pub read: &'a dyn ObjectReader,
     pub namespace: &'a str,
     pub account: &'a str,
     pub audiences: &'a Value,
@@ -53,7 +53,7 @@ fn items(value: &Value) -> &[Value] {
 }
 
 /// Whether a volume of the pod carries a token for the audience; the empty one is the API's.
-fn mounts(read: &dyn Reader, pod: &Object, audience: &str) -> bool {
+fn mounts(read: &dyn ObjectReader, pod: &Object, audience: &str) -> bool {
     items(&pod["spec"]["volumes"]).iter().any(|volume| {
         let tokens = items(&volume["projected"]["sources"]).iter().map(|s| &s["serviceAccountToken"]);
         let mut tokens = tokens.filter(|t| t.is_object());
@@ -63,7 +63,7 @@ fn mounts(read: &dyn Reader, pod: &Object, audience: &str) -> bool {
 }
 
 /// The CSI driver behind a volume, if there is one.
-fn driver(read: &dyn Reader, pod: &Object, volume: &Value) -> Option<String> {
+fn driver(read: &dyn ObjectReader, pod: &Object, volume: &Value) -> Option<String> {
     if let Some(driver) = volume["csi"]["driver"].as_str() {
         return Some(driver.to_owned());
     }
@@ -80,7 +80,7 @@ fn driver(read: &dyn Reader, pod: &Object, volume: &Value) -> Option<String> {
     bound["spec"]["csi"]["driver"].as_str().map(str::to_owned)
 }
 
-fn wants(read: &dyn Reader, driver: &str, audience: &str) -> bool {
+fn wants(read: &dyn ObjectReader, driver: &str, audience: &str) -> bool {
     let driver = read.get("csidrivers.storage.k8s.io", "", driver);
     driver.is_some_and(|d| {
         items(&d["spec"]["tokenRequests"]).iter().any(|request| text(request, "audience") == audience)

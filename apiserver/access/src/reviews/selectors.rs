@@ -9,13 +9,13 @@ use serde_json::Value;
 /// What the authorizers get to see: the conditions that could be read, as a query would carry them. What could not be
 /// read makes the question wider, never narrower, and is told.
 #[derive(Default)]
-pub(super) struct Selectors {
+pub(super) struct ReviewSelectors {
     pub field: String,
     pub label: String,
     pub errors: Vec<String>,
 }
 
-impl Selectors {
+impl ReviewSelectors {
     pub fn of(resource: &Value) -> Self {
         let mut found = Self::default();
         found.field(&resource["fieldSelector"]);
@@ -148,13 +148,13 @@ mod tests {
         ];
         let fields =
             [requirement("spec.nodeName", "In", &["n"]), requirement("metadata.name", "In", &["a", "b"])];
-        let found = Selectors::of(&json!({
+        let found = ReviewSelectors::of(&json!({
             "labelSelector": { "requirements": labels }, "fieldSelector": { "requirements": fields },
         }));
         assert_eq!(found.label, "a in (x,y),b notin (z),c,!d");
         assert_eq!(found.field, "spec.nodeName=n");
         assert_eq!(found.errors.len(), 1, "{:?}", found.errors);
-        let raw = Selectors::of(&json!({
+        let raw = ReviewSelectors::of(&json!({
             "labelSelector": { "rawSelector": "a==x" }, "fieldSelector": { "rawSelector": "x" },
         }));
         assert_eq!((raw.label.as_str(), raw.field.as_str(), raw.errors.len()), ("a==x", "", 1));

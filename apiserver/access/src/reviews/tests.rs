@@ -4,7 +4,7 @@ use crate::authz::testing::World;
 use crate::authz::{Chain, MASTERS};
 use coracle_api::UserInfo;
 use coracle_pki::{Pki, PkiOptions};
-use coracle_requests::Reader as _;
+use coracle_requests::ObjectReader as _;
 use futures::FutureExt;
 use jiff::Timestamp;
 use serde_json::json;

@@ -7,7 +7,7 @@ use crate::authn::{Bound, IssueRequest, ServiceAccountTokens};
 use crate::authz::Authorizer;
 use crate::authz::node::check_token as check_node_token;
 use coracle_api::{ApiError, FieldError, Object, UserInfo};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ const MAX_SECONDS: i64 = 1 << 32;
 /// What a request for a token is judged by.
 pub struct TokenContext<'a> {
     pub tokens: &'a ServiceAccountTokens,
-    pub read: &'a dyn Reader,
+    pub read: &'a dyn ObjectReader,
     pub user: &'a UserInfo,
     pub authorizer: &'a dyn Authorizer,
     pub now: Timestamp,
@@ -182,7 +182,7 @@ fn bound_to(
 }
 
 /// The node that a pod runs on; without its uid if the Node object is gone.
-fn node_of(pod: &Object, read: &dyn Reader) -> Option<Reference> {
+fn node_of(pod: &Object, read: &dyn ObjectReader) -> Option<Reference> {
     let name = text(&pod["spec"], "nodeName");
     if name.is_empty() {
         return None;

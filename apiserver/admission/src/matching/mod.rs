@@ -13,7 +13,7 @@ pub use rules::Rules;
 use super::Attributes;
 use coracle_api::selector::SelectorError;
 use coracle_api::{ApiError, LabelSelector, Object, Resource};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -116,7 +116,7 @@ impl Matcher {
         attributes: &Attributes<'_>,
         object: Option<&Object>,
         old: Option<&Object>,
-        read: &dyn Reader,
+        read: &dyn ObjectReader,
     ) -> Result<Option<Arc<Resource>>, ApiError> {
         let found = match &self.rules {
             None => Some(attributes.resource.clone()),

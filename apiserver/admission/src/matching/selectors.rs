@@ -2,7 +2,7 @@
 
 use crate::{Attributes, Operation};
 use coracle_api::{ApiError, LabelSelector, Object};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 
 /// Cluster-scoped requests are never exempted by their namespace, but for those about a Namespace itself. One that is
 /// created or updated is judged by the labels that it is to have.
@@ -10,7 +10,7 @@ pub(super) fn namespace(
     selector: &LabelSelector,
     attributes: &Attributes<'_>,
     object: Option<&Object>,
-    read: &dyn Reader,
+    read: &dyn ObjectReader,
 ) -> Result<bool, ApiError> {
     let about_namespaces = attributes.is_namespace();
     if selector.is_everything() || (attributes.namespace.is_empty() && !about_namespaces) {

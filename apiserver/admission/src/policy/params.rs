@@ -3,7 +3,7 @@
 use super::compiled::{ParamKind, ParamRef};
 use coracle_api::catalogue::split_api_version;
 use coracle_api::{Object, Resource};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use std::sync::Arc;
 
 /// What a policy is run with: nothing, or one object.
@@ -14,7 +14,7 @@ impl ParamKind {
     ///
     /// # Errors
     /// When there is none: the policy cannot be configured.
-    pub fn resource(&self, read: &dyn Reader) -> Result<Arc<Resource>, String> {
+    pub fn resource(&self, read: &dyn ObjectReader) -> Result<Arc<Resource>, String> {
         let (group, version) = split_api_version(&self.api_version).unwrap_or_default();
         read.resource_of_kind(group, version, &self.kind).ok_or_else(|| {
             format!(
@@ -32,7 +32,7 @@ impl ParamKind {
 /// # Errors
 /// Why the binding cannot be used for this request.
 pub async fn collect(
-    read: &dyn Reader,
+    read: &dyn ObjectReader,
     resource: Option<&Resource>,
     reference: Option<&ParamRef>,
     namespace: &str,
@@ -63,7 +63,7 @@ pub async fn collect(
 }
 
 fn find(
-    read: &dyn Reader,
+    read: &dyn ObjectReader,
     resource: &Resource,
     reference: &ParamRef,
     namespace: &str,
@@ -86,7 +86,7 @@ fn find(
 
 /// The stored object as the version of `resource` shows it.
 async fn in_version(
-    read: &dyn Reader,
+    read: &dyn ObjectReader,
     resource: &Resource,
     object: Arc<Object>,
 ) -> Result<Arc<Object>, String> {

@@ -5,7 +5,7 @@ use coracle_api::patch::{self, PatchError, PatchType};
 use coracle_api::schema::{self, Dynamic, Kind, ListType, MapType, TypeRef};
 use coracle_api::{ApiError, Object, Resource};
 use coracle_cel::{Map, Value, to_json};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use serde_json::Value as Json;
 
 /// Patches of this kind ask no schema.
@@ -27,7 +27,7 @@ impl From<String> for Refused {
 /// Merges `configuration`, the value of an `applyConfiguration`, into `live` as server-side apply would, without
 /// taking notice of owners.
 pub fn apply(
-    read: &dyn Reader,
+    read: &dyn ObjectReader,
     resource: &Resource,
     kind: [&str; 3],
     live: &Object,

@@ -2,7 +2,7 @@
 
 use super::compiled::{Binding, Policy, text};
 use coracle_component_base::metrics::Metrics;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl<P> Default for Cached<P> {
 
 impl<P: Policy> Cached<P> {
     /// `None` when there are no policies at all. What is compiled for it is counted.
-    pub fn get(&self, read: &dyn Reader, metrics: &Metrics) -> Option<Arc<Set<P>>> {
+    pub fn get(&self, read: &dyn ObjectReader, metrics: &Metrics) -> Option<Arc<Set<P>>> {
         let now = read.changed_at(P::POLICIES).zip(read.changed_at(P::BINDINGS));
         let mut state = self.0.lock();
         if now.is_none() || state.at != now {
@@ -47,7 +47,7 @@ impl<P: Policy> Cached<P> {
 }
 
 impl<P: Policy> State<P> {
-    fn rebuild(&mut self, read: &dyn Reader, metrics: &Metrics) {
+    fn rebuild(&mut self, read: &dyn ObjectReader, metrics: &Metrics) {
         let mut bindings: BTreeMap<String, BTreeMap<String, Arc<Binding>>> = BTreeMap::new();
         for object in read.list(P::BINDINGS, "") {
             let binding = Arc::new(Binding::compile(&object));

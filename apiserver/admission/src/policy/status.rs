@@ -5,9 +5,9 @@ use super::typecheck;
 use axum::Router;
 use axum::body::Body;
 use coracle_api::{Object, UserInfo};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_requests::value::i64_at;
-use coracle_resources::cache::{Cache, Filter};
+use coracle_resources::cache::{Cache, Changes};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -16,9 +16,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-/// After a failed write, and before a watch that has ended is begun again.
+/// After a failed write.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-const RESUME: Duration = Duration::from_millis(100);
 
 /// Upstream's name of the field manager.
 const MANAGER: &str = "validatingadmissionpolicy-status";
@@ -26,7 +25,7 @@ const MANAGER: &str = "validatingadmissionpolicy-status";
 /// Keeps the statuses until `stop`. Recomputes from what there is whenever a policy changes; `service` is the server's
 /// own, for writes as one of its clients.
 pub async fn maintain(cache: Arc<Cache>, service: Router, stop: CancellationToken) {
-    let mut watcher = cache.watch(Validating::POLICIES, Filter::default()).1;
+    let mut changes = Changes::of(&cache, &[Validating::POLICIES]);
     while !stop.is_cancelled() {
         let mut failed = false;
         for policy in cache.list(Validating::POLICIES, "").iter().filter(|policy| is_behind(policy)) {
@@ -35,15 +34,10 @@ pub async fn maintain(cache: Arc<Cache>, service: Router, stop: CancellationToke
                 failed = true;
             }
         }
-        let ended = tokio::select! {
+        tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(RETRY_INTERVAL), if failed => false,
-            item = watcher.next() => item.is_none(),
-        };
-        while watcher.try_next().is_some() {}
-        if ended {
-            tokio::time::sleep(RESUME).await;
-            watcher = cache.watch(Validating::POLICIES, Filter::default()).1;
+            () = tokio::time::sleep(RETRY_INTERVAL), if failed => {}
+            () = changes.next() => {}
         }
     }
 }
@@ -53,7 +47,7 @@ fn is_behind(policy: &Object) -> bool {
     i64_at(policy, "metadata.generation").is_some_and(|generation| generation > seen)
 }
 
-fn status(policy: &Object, read: &dyn Reader) -> Value {
+fn status(policy: &Object, read: &dyn ObjectReader) -> Value {
     let warnings = typecheck::check(policy, read);
     // As a merge patch: null takes away what the last check has found.
     let warnings = if warnings.is_empty() { Value::Null } else { Value::Array(warnings) };

@@ -7,7 +7,7 @@ use coracle_api::catalogue::split_api_version;
 use coracle_api::schema::{self, Kind, TypeRef};
 use coracle_cel::declare::escape;
 use coracle_cel::{Field, ObjectType, Program, Type};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_strategy::expression::{Declared, Typing, environment};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 const TYPES_MAX: usize = 10;
 
 /// `status.typeChecking.expressionWarnings`.
-pub fn check(policy: &Object, read: &dyn Reader) -> Vec<Value> {
+pub fn check(policy: &Object, read: &dyn ObjectReader) -> Vec<Value> {
     let spec = &policy["spec"];
     let params = param_type(spec, read);
     let kinds: Vec<(String, Typing)> = kinds(spec, read)
@@ -54,14 +54,14 @@ fn against(source: &str, spec: &Value, declared: Declared, kinds: &[(String, Typ
     issues.collect::<Vec<_>>().join("\n")
 }
 
-fn param_type(spec: &Value, read: &dyn Reader) -> Option<Type> {
+fn param_type(spec: &Value, read: &dyn ObjectReader) -> Option<Type> {
     let kind = &spec["paramKind"];
     let (group, version) = split_api_version(text(kind, "apiVersion"))?;
     type_of(read, group, version, text(kind, "kind"))
 }
 
 /// The kinds that the rules name without a wildcard, in order.
-fn kinds(spec: &Value, read: &dyn Reader) -> BTreeSet<(String, String, String)> {
+fn kinds(spec: &Value, read: &dyn ObjectReader) -> BTreeSet<(String, String, String)> {
     let mut found = BTreeSet::new();
     for rule in items(&spec["matchConstraints"], "resourceRules") {
         let mut count = 0;
@@ -95,7 +95,7 @@ fn names<'a>(rule: &'a Value, field: &str, skips: bool) -> Vec<&'a str> {
 }
 
 /// `None` for kinds without a schema, and for those whose schema contains itself.
-fn type_of(read: &dyn Reader, group: &str, version: &str, kind: &str) -> Option<Type> {
+fn type_of(read: &dyn ObjectReader, group: &str, version: &str, kind: &str) -> Option<Type> {
     if let Some(built_in) = schema::root(group, version, kind) {
         return declare(built_in, kind, &mut Vec::new());
     }

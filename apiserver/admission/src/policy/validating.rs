@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Audit annotations of one policy: what its bindings say under each key.
-type Published = BTreeMap<String, Vec<String>>;
+type AuditValues = BTreeMap<String, Vec<String>>;
 type Shown<'o> = Option<Cow<'o, Object>>;
 
 /// Both objects in the form of `to`.
@@ -167,11 +167,11 @@ impl Dispatch<'_> {
             authorizer: None,
             metrics: Some(self.write.metrics),
         };
-        let mut published = Published::new();
+        let mut audit_values = AuditValues::new();
         for binding in &bound.bindings {
-            self.binding(policy, binding, params.as_deref(), &input, &mut published).await?;
+            self.binding(policy, binding, params.as_deref(), &input, &mut audit_values).await?;
         }
-        for (key, values) in published {
+        for (key, values) in audit_values {
             annotate(&format!("{}/{key}", policy.common.name), values.join(", "));
         }
         Ok(())
@@ -183,7 +183,7 @@ impl Dispatch<'_> {
         binding: &Binding,
         params: Option<&Resource>,
         input: &Input<'_>,
-        published: &mut Published,
+        audit_values: &mut AuditValues,
     ) -> Result<(), ApiError> {
         match binding.resources.as_ref().map(|resources| self.matches(resources)) {
             None | Some(Ok(Some(_))) => {}
@@ -217,7 +217,7 @@ impl Dispatch<'_> {
                 ..*input
             };
             let verdict = self.write.settle(|| validate(policy, &input)).await;
-            self.enforce(policy, binding, verdict, published, began.elapsed());
+            self.enforce(policy, binding, verdict, audit_values, began.elapsed());
         }
         Ok(())
     }
@@ -227,7 +227,7 @@ impl Dispatch<'_> {
         policy: &Validating,
         binding: &Binding,
         verdict: Verdict,
-        published: &mut Published,
+        audit_values: &mut AuditValues,
         took: Duration,
     ) {
         let metrics = self.write.metrics;
@@ -260,7 +260,7 @@ impl Dispatch<'_> {
                 Annotation::Error(message) => self.denials.push(Denial::of(policy, binding, message, "")),
                 Annotation::Publish { key, value } => {
                     let value = cut(&value, ANNOTATION_MAX_BYTES).to_owned();
-                    let values = published.entry(key).or_default();
+                    let values = audit_values.entry(key).or_default();
                     if !values.contains(&value) {
                         values.push(value);
                     }

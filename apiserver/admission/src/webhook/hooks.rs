@@ -3,7 +3,7 @@
 use super::hook::{Hook, compile};
 use coracle_api::Object;
 use coracle_component_base::metrics::Metrics;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_requests::value::str_at;
 use coracle_webhook::Client;
 use parking_lot::RwLock;
@@ -36,14 +36,14 @@ impl Compiled {
 /// Kept until a configuration changes; a change counts from the moment its write is acknowledged.
 pub(super) struct Hooks {
     pub client: Client,
-    read: Arc<dyn Reader>,
+    read: Arc<dyn ObjectReader>,
     resource: &'static str,
     compiled: RwLock<Arc<Compiled>>,
 }
 
 impl Hooks {
     /// `resource` is where the configurations are kept.
-    pub fn new(read: Arc<dyn Reader>, resource: &'static str) -> Self {
+    pub fn new(read: Arc<dyn ObjectReader>, resource: &'static str) -> Self {
         Self { client: Client::new(read.clone()), read, resource, compiled: RwLock::default() }
     }
 

@@ -11,7 +11,7 @@ use crate::{MutatingStep, Round, Write};
 use coracle_api::patch::{self, PatchType};
 use coracle_api::schema::{Dynamic, Kind, TypeRef};
 use coracle_api::{ApiError, Object, Resource, managed};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Notes {
 }
 
 impl Mutating {
-    pub fn new(read: Arc<dyn Reader>) -> Self {
+    pub fn new(read: Arc<dyn ObjectReader>) -> Self {
         Self(Hooks::new(read, "mutatingwebhookconfigurations.admissionregistration.k8s.io"))
     }
 }

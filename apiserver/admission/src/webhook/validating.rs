@@ -10,7 +10,7 @@ use super::review::Shown;
 use crate::matching::is_exempt;
 use crate::{ValidatingStep, Write};
 use coracle_api::{ApiError, Object};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use futures::future::join_all;
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,13 +18,13 @@ use std::time::Instant;
 pub struct Validating(Hooks);
 
 /// A webhook that is to be asked, and what it is to see.
-struct Asked<'a> {
+struct HookCall<'a> {
     hook: &'a Hook,
     shown: Arc<Shown<'a>>,
 }
 
 impl Validating {
-    pub fn new(read: Arc<dyn Reader>) -> Self {
+    pub fn new(read: Arc<dyn ObjectReader>) -> Self {
         Self(Hooks::new(read, "validatingwebhookconfigurations.admissionregistration.k8s.io"))
     }
 }
@@ -57,8 +57,8 @@ async fn concerned<'a>(
     compiled: &'a Compiled,
     object: Option<&'a Object>,
     old: Option<&'a Object>,
-) -> Result<Vec<Asked<'a>>, ApiError> {
-    let mut all: Vec<Asked<'a>> = Vec::new();
+) -> Result<Vec<HookCall<'a>>, ApiError> {
+    let mut all: Vec<HookCall<'a>> = Vec::new();
     for hook in compiled.iter() {
         let Some(resource) = asking.matched(hook, object, old)? else { continue };
         let same = all.iter().find(|asked| asked.shown.resource == resource);
@@ -67,13 +67,13 @@ async fn concerned<'a>(
             None => Arc::new(Shown::new(asking.write, resource, object, old).await?),
         };
         if asking.wanted(hook, &shown).await? {
-            all.push(Asked { hook, shown });
+            all.push(HookCall { hook, shown });
         }
     }
     Ok(all)
 }
 
-async fn call(asking: &Asking<'_>, asked: &Asked<'_>, index: usize) -> Result<(), ApiError> {
+async fn call(asking: &Asking<'_>, asked: &HookCall<'_>, index: usize) -> Result<(), ApiError> {
     let began = Instant::now();
     let outcome = asking.ask(asked.hook, &asked.shown).await;
     if asking.judge(asked.hook, outcome, began.elapsed())?.is_none() {

@@ -20,11 +20,11 @@ use tokio_util::sync::CancellationToken;
 
 /// The figures of OpenTelemetry's batch processor: a batch is sent when it is full, or so long after its first span.
 const BATCH: usize = 512;
-const BATCH_AFTER: Duration = Duration::from_secs(5);
+const BATCH_INTERVAL: Duration = Duration::from_secs(5);
 /// A collector that takes longer gets no more of this batch; OpenTelemetry's default.
-const WITHIN: Duration = Duration::from_secs(10);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// At the end of the process.
-const LAST_WITHIN: Duration = Duration::from_secs(2);
+const LAST_EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
@@ -80,15 +80,15 @@ impl Exporter {
             let gather =
                 async { while batch.len() < BATCH && spans.recv_many(&mut batch, BATCH).await > 0 {} };
             // Full, late, or the last: in each case it is sent.
-            let _ = tokio::time::timeout(BATCH_AFTER, stop.run_until_cancelled(gather)).await;
-            let within = if stop.is_cancelled() { LAST_WITHIN } else { WITHIN };
+            let _ = tokio::time::timeout(BATCH_INTERVAL, stop.run_until_cancelled(gather)).await;
+            let within = if stop.is_cancelled() { LAST_EXPORT_TIMEOUT } else { EXPORT_TIMEOUT };
             self.export(&std::mem::take(&mut batch), within).await;
         }
         while let Ok(span) = spans.try_recv() {
             batch.push(span);
         }
         if !batch.is_empty() {
-            self.export(&batch, LAST_WITHIN).await;
+            self.export(&batch, LAST_EXPORT_TIMEOUT).await;
         }
     }
 

@@ -6,7 +6,7 @@ use super::table::Remote;
 use axum::body::Body;
 use bytes::Bytes;
 use coracle_api::UserInfo;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use http::header::{ACCEPT, ETAG, IF_NONE_MATCH};
 use http::{HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
@@ -42,7 +42,12 @@ fn myself() -> UserInfo {
 }
 
 /// The error is upstream's message of `FailedDiscoveryCheck`.
-pub async fn get(remote: &Remote, reader: &dyn Reader, path: &str, etag: &str) -> Result<Document, String> {
+pub async fn get(
+    remote: &Remote,
+    reader: &dyn ObjectReader,
+    path: &str,
+    etag: &str,
+) -> Result<Document, String> {
     let mut outcome = Err(String::new());
     for _ in 0..ATTEMPTS {
         outcome = once(remote, reader, path, etag).await;
@@ -53,7 +58,12 @@ pub async fn get(remote: &Remote, reader: &dyn Reader, path: &str, etag: &str) -
     outcome
 }
 
-async fn once(remote: &Remote, reader: &dyn Reader, path: &str, etag: &str) -> Result<Document, String> {
+async fn once(
+    remote: &Remote,
+    reader: &dyn ObjectReader,
+    path: &str,
+    etag: &str,
+) -> Result<Document, String> {
     let transport = remote.transport.as_ref().map_err(Clone::clone)?;
     let address = resolve(reader, &transport.settings.service)?;
     let url = format!("https://{address}{path}");

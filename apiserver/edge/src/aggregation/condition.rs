@@ -3,7 +3,7 @@
 use super::resolve::{self, ServiceReference, port_name};
 use coracle_api::condition::set_condition_of;
 use coracle_api::{Object, meta};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_requests::value::{list_at, str_at};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ impl Condition {
     }
 
     /// Why it is no use to ask the server, if so. Only Services of type ClusterIP can be looked into this far.
-    pub fn before_asking(reader: &dyn Reader, service: &ServiceReference) -> Option<Self> {
+    pub fn before_asking(reader: &dyn ObjectReader, service: &ServiceReference) -> Option<Self> {
         let ServiceReference { namespace, name, port } = service;
         let Some(object) = reader.get("services.", namespace, name) else {
             let message = format!("service/{name} in {namespace:?} is not present");

@@ -12,7 +12,7 @@ use axum::Router;
 use axum::body::Body;
 use coracle_api::well_known;
 use coracle_api::{Object, UserInfo};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_resources::cache::{Cache, Filter, Watcher};
 use coracle_resources::catalogue::Catalogue;
 use coracle_strategy::apiextensions::DEFINITIONS;
@@ -29,16 +29,16 @@ use tower::ServiceExt;
 const CONFIG_MAPS: &str = "configmaps.";
 
 /// Changes come in groups: a chart installs ten definitions, a Service gets its slices one by one.
-const TOGETHER: Duration = Duration::from_millis(50);
+const GATHER_DEBOUNCE: Duration = Duration::from_millis(50);
 /// Rounds of writes in a row after which something else must be undoing them.
 const MOST_ROUNDS: u32 = 20;
 /// After a failed write.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How often a server that answers is asked whether it still does, and whether it says something new. Upstream: its
 /// availability every 30 s, its discovery every 60 s.
-const CHECK: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// How soon one that does not answer is asked again; doubled from the first to the last.
-const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+const RETRY_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 pub struct ApiServiceController {
     pub aggregator: Arc<Aggregator>,
@@ -97,7 +97,7 @@ impl ApiServiceController {
                 _ = trusted.next() => {}
                 () = changed(authorities.as_mut()) => {}
             }
-            tokio::time::sleep(TOGETHER).await;
+            tokio::time::sleep(GATHER_DEBOUNCE).await;
         }
     }
 
@@ -141,20 +141,20 @@ impl ApiServiceController {
 
     /// Follows one server until its task is ended.
     async fn look_after(self: Arc<Self>, group: String, version: String) {
-        let (mut pause, mut known) = (AGAIN.0, Known::default());
+        let (mut pause, mut known) = (RETRY_BOUNDS.0, Known::default());
         loop {
             let remote = self.aggregator.table().find(&group, &version).cloned();
             let object = remote.as_ref().and_then(|remote| self.cache.get(API_SERVICES, "", &remote.name));
             let (Some(remote), Some(settings)) = (remote, object.as_deref().and_then(Settings::of)) else {
                 // It has gone, and so will this task, unless it comes back at once.
-                tokio::time::sleep(AGAIN.0).await;
+                tokio::time::sleep(RETRY_BOUNDS.0).await;
                 continue;
             };
             let mut watchers = self.watchers(&remote, &settings);
             let condition = self.examine(&remote, &settings).await;
             let asked_in_vain = condition.reason == "FailedDiscoveryCheck";
-            let wait = if asked_in_vain { jittered(pause) } else { jittered(CHECK) };
-            pause = if asked_in_vain { (pause * 2).min(AGAIN.1) } else { AGAIN.0 };
+            let wait = if asked_in_vain { jittered(pause) } else { jittered(CHECK_INTERVAL) };
+            pause = if asked_in_vain { (pause * 2).min(RETRY_BOUNDS.1) } else { RETRY_BOUNDS.0 };
             self.publish(&remote.name, &condition).await;
             if condition.status == "True" {
                 self.read_openapi(&remote, &mut known).await;
@@ -163,8 +163,8 @@ impl ApiServiceController {
                 transport.prune();
             }
             tokio::select! {
-                () = news(&mut watchers, &settings) => tokio::time::sleep(TOGETHER).await,
-                () = doubt(&remote) => tokio::time::sleep(AGAIN.0).await,
+                () = news(&mut watchers, &settings) => tokio::time::sleep(GATHER_DEBOUNCE).await,
+                () = doubt(&remote) => tokio::time::sleep(RETRY_BOUNDS.0).await,
                 () = tokio::time::sleep(wait) => {}
             }
         }

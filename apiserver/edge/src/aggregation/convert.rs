@@ -22,7 +22,7 @@ pub fn v3_of(swagger: &Value) -> Value {
     json!({ "openapi": "3.0.0", "info": info, "paths": paths, "components": { "schemas": schemas } })
 }
 
-/// References lead elsewhere; nothing else of a schema is said in another way.
+/// A schema with its `$ref`s led from `definitions` to `components/schemas`: the only difference between the two versions.
 fn schema_of(schema: &Value) -> Value {
     match schema {
         Value::Object(map) => {

@@ -7,7 +7,7 @@ use crate::connect::backend::BackendError;
 use crate::connect::{forward, headers};
 use axum::body::Body;
 use coracle_api::UserInfo;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_requests::RequestInfo;
 use http::header::{CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -40,7 +40,7 @@ pub async fn answer(
     remote: &Remote,
     user: &UserInfo,
     mut request: Request<Body>,
-    reader: &dyn Reader,
+    reader: &dyn ObjectReader,
     stop: &CancellationToken,
 ) -> Response<Body> {
     if !remote.available {

@@ -2,7 +2,7 @@
 
 use coracle_api::Object;
 use coracle_api::well_known;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_requests::value::{i64_at, list_at, str_at};
 use rand::seq::IndexedRandom;
 use std::fmt;
@@ -53,7 +53,7 @@ impl fmt::Display for Address {
 }
 
 /// A random ready endpoint of the service, or in upstream's words why there is none.
-pub fn resolve(reader: &dyn Reader, service: &ServiceReference) -> Result<Address, String> {
+pub fn resolve(reader: &dyn ObjectReader, service: &ServiceReference) -> Result<Address, String> {
     let found = reader.get("services.", &service.namespace, &service.name);
     let object = found.ok_or_else(|| format!("services {:?} not found", service.name))?;
     let kind = str_at(&object, "spec.type");
@@ -78,7 +78,7 @@ pub(super) fn port_name(service: &Object, port: u16) -> Option<&str> {
     ports.into_iter().find(|p| i64_at(p, "port") == Some(i64::from(port))).map(|p| str_at(p, "name"))
 }
 
-pub(super) fn slices(reader: &dyn Reader, service: &ServiceReference) -> Vec<Arc<Object>> {
+pub(super) fn slices(reader: &dyn ObjectReader, service: &ServiceReference) -> Vec<Arc<Object>> {
     let mut slices = reader.list(SLICES, &service.namespace);
     slices.retain(|slice| slice["metadata"]["labels"][well_known::SERVICE_NAME] == *service.name);
     slices

@@ -4,7 +4,7 @@ use super::identity::FrontProxy;
 use super::transport::{Settings, Transport};
 use crate::discovery::Ranking;
 use coracle_api::Object;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_requests::value::{list_at, name, str_at};
 use coracle_resources::cache::Cache;
 use coracle_store::Revision;

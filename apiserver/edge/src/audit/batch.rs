@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// How long the end of the process waits for what is left; longer, and a disk or a collector that hangs would keep it.
-pub(super) const LAST_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const LAST_BATCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Batches that are taken at most: so many a second, and so many at once after a pause.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,7 +73,8 @@ impl Waiting {
         self.0.load(Ordering::Relaxed) > 0
     }
 
-    /// So many events of the caller were written or lost. Whether they were not counted as lost before.
+    /// Takes `count` events off those that wait, because they were written or lost. False if [`give_up`](Self::give_up) has
+    /// counted them as lost already.
     pub fn settle(&self, count: u64) -> bool {
         let less = |waiting: u64| waiting.checked_sub(count);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
@@ -166,7 +167,8 @@ impl Run {
         }
     }
 
-    /// Adds what comes within the time; without any, what is there.
+    /// Fills the batch with events until it has `most` or the longest wait of a batch is over; with a wait of zero it takes only
+    /// events that are queued.
     async fn gather(&self, batch: &mut Vec<Vec<u8>>, most: usize, events: &mut Receiver<Vec<u8>>) {
         if self.batching.max_wait.is_zero() {
             while batch.len() < most

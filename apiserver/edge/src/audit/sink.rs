@@ -1,6 +1,6 @@
 //! Where events go: written at once, or by a task behind a bounded queue.
 
-use super::batch::{Batching, LAST_WITHIN, Queue, Taker, Waiting};
+use super::batch::{Batching, LAST_BATCH_TIMEOUT, Queue, Taker, Waiting};
 use super::rotate::{Rotating, Rotation};
 use super::truncate::{Truncation, fitting};
 use bytes::Bytes;
@@ -145,7 +145,7 @@ impl Sink {
 
     /// Writes what is in the queue; later events are lost. A disk that hangs holds it up for some seconds, not for good.
     pub async fn close(&self) {
-        self.close_within(LAST_WITHIN).await;
+        self.close_within(LAST_BATCH_TIMEOUT).await;
     }
 
     pub(super) async fn close_within(&self, limit: Duration) {

@@ -1,6 +1,6 @@
 //! Events that are posted to somebody else, as upstream's `--audit-webhook-*`.
 
-use super::batch::{Batching, LAST_WITHIN, Queue, Taker, Waiting};
+use super::batch::{Batching, LAST_BATCH_TIMEOUT, Queue, Taker, Waiting};
 use super::sink::Mode;
 use super::truncate::{Truncation, fitting};
 use bytes::Bytes;
@@ -96,7 +96,7 @@ impl Webhook {
 
     /// Sends what is in the queue, within a few seconds; later events are lost.
     pub(super) async fn close(&self) {
-        self.queue.close(Instant::now() + LAST_WITHIN).await;
+        self.queue.close(Instant::now() + LAST_BATCH_TIMEOUT).await;
     }
 }
 

@@ -5,7 +5,7 @@ use super::guard::{Guard, Reach};
 use super::{items, text};
 use axum::body::Body;
 use coracle_api::{ApiError, Object};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_tls::outbound::{self, CONNECT_TIMEOUT, ConnectError, Stream};
 use http::{HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt, Limited};
@@ -65,7 +65,12 @@ impl KubeletClient {
     }
 
     /// A JSON document of the node's kubelet.
-    pub(crate) async fn json(&self, node: &str, path: &str, reader: &dyn Reader) -> Result<Object, ApiError> {
+    pub(crate) async fn json(
+        &self,
+        node: &str,
+        path: &str,
+        reader: &dyn ObjectReader,
+    ) -> Result<Object, ApiError> {
         let backend = self.backend(node, reader)?;
         let failed = |why: &dyn std::fmt::Display| {
             ApiError::unavailable(format!("Get \"https://{}{path}\": {why}", backend.authority()))
@@ -85,7 +90,7 @@ impl KubeletClient {
     ///
     /// A node without `status.daemonEndpoints` runs no kubelet (simulated nodes): an error at once rather than a
     /// dial that times out.
-    pub(super) fn backend(&self, node: &str, reader: &dyn Reader) -> Result<Backend, ApiError> {
+    pub(super) fn backend(&self, node: &str, reader: &dyn ObjectReader) -> Result<Backend, ApiError> {
         let object = reader.get("nodes.", "", node).ok_or_else(|| ApiError::not_found("", "nodes", node))?;
         let port = object
             .pointer("/status/daemonEndpoints/kubeletEndpoint/Port")

@@ -6,7 +6,7 @@ use super::{Target, forward, headers, pod, text};
 use axum::body::Body;
 use coracle_api::{ApiError, FieldError};
 use coracle_registry::Query;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use form_urlencoded::Serializer;
 use http::{Request, Response, header};
 use http_body_util::{BodyExt, Limited};
@@ -19,7 +19,7 @@ pub(super) async fn get(
     request: Request<Body>,
     target: Target<'_>,
     query: &Query,
-    reader: &dyn Reader,
+    reader: &dyn ObjectReader,
     kubelets: &KubeletClient,
 ) -> Result<Response<Body>, ApiError> {
     let pod = pod(target, reader)?;

@@ -23,7 +23,7 @@ pub(crate) use pods::ports;
 use axum::body::Body;
 use coracle_api::{ApiError, Object};
 use coracle_registry::Query;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_requests::RequestInfo;
 use http::{Request, Response};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub async fn connect(
     request: Request<Body>,
     target: Target<'_>,
     query: &Query,
-    reader: &dyn Reader,
+    reader: &dyn ObjectReader,
     kubelets: &KubeletClient,
 ) -> Result<Response<Body>, ApiError> {
     match (target.resource, target.subresource) {
@@ -80,7 +80,7 @@ pub async fn connect(
 }
 
 /// The pod of the target, or 404.
-fn pod(target: Target<'_>, reader: &dyn Reader) -> Result<Arc<Object>, ApiError> {
+fn pod(target: Target<'_>, reader: &dyn ObjectReader) -> Result<Arc<Object>, ApiError> {
     reader
         .get("pods.", target.namespace, target.name)
         .ok_or_else(|| ApiError::not_found("", "pods", target.name))

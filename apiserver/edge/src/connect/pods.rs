@@ -5,7 +5,7 @@ use super::{Target, forward, headers, items, pod, text};
 use axum::body::Body;
 use coracle_api::{ApiError, Object};
 use coracle_registry::Query;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use form_urlencoded::Serializer;
 use http::{Request, Response};
 use std::num::{IntErrorKind, ParseIntError};
@@ -14,7 +14,7 @@ pub(super) async fn stream(
     request: Request<Body>,
     target: Target<'_>,
     query: &Query,
-    reader: &dyn Reader,
+    reader: &dyn ObjectReader,
     kubelets: &KubeletClient,
 ) -> Result<Response<Body>, ApiError> {
     let pod = pod(target, reader)?;

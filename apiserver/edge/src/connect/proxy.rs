@@ -6,7 +6,7 @@ use super::targets::{self, Name};
 use super::{Target, forward, headers, html};
 use axum::body::{Body, Bytes};
 use coracle_api::ApiError;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use flate2::Compression;
 use flate2::bufread::{DeflateDecoder, GzDecoder};
 use flate2::write::{DeflateEncoder, GzEncoder};
@@ -21,7 +21,7 @@ const LONGEST_PAGE_BYTES: usize = 8 << 20;
 pub(super) async fn proxy(
     request: Request<Body>,
     target: Target<'_>,
-    reader: &dyn Reader,
+    reader: &dyn ObjectReader,
     kubelets: &KubeletClient,
 ) -> Result<Response<Body>, ApiError> {
     headers::refuse_service_worker(request.headers())?;

@@ -4,7 +4,7 @@ use super::backend::{Backend, KubeletClient, Tls, not_allowed};
 use super::{Target, items, text};
 use coracle_api::well_known;
 use coracle_api::{ApiError, Object};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use rand::seq::SliceRandom;
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ pub(super) struct Name<'a> {
 pub(super) fn backend(
     name: &Name<'_>,
     target: Target<'_>,
-    reader: &dyn Reader,
+    reader: &dyn ObjectReader,
     kubelets: &KubeletClient,
 ) -> Result<Backend, ApiError> {
     match target.resource {
@@ -71,7 +71,7 @@ impl<'a> Name<'a> {
 fn pod(
     name: &Name<'_>,
     target: Target<'_>,
-    reader: &dyn Reader,
+    reader: &dyn ObjectReader,
     kubelets: &KubeletClient,
 ) -> Result<Backend, ApiError> {
     let pod = super::pod(Target { name: name.name, ..target }, reader)?;
@@ -108,7 +108,7 @@ fn named_port(pod: &Object, name: &str) -> Option<u16> {
 fn service(
     name: &Name<'_>,
     target: Target<'_>,
-    reader: &dyn Reader,
+    reader: &dyn ObjectReader,
     kubelets: &KubeletClient,
 ) -> Result<Backend, ApiError> {
     let service = reader
@@ -152,7 +152,7 @@ fn ready_endpoints<'a>(slice: &'a Object, port_name: &str) -> Vec<(&'a Object, u
 }
 
 /// The endpoint's address and its pod's node, if the address is one of the pod's.
-fn address_of_pod(endpoint: &Object, namespace: &str, reader: &dyn Reader) -> Option<(String, String)> {
+fn address_of_pod(endpoint: &Object, namespace: &str, reader: &dyn ObjectReader) -> Option<(String, String)> {
     let (address, target) = (endpoint["addresses"][0].as_str()?, &endpoint["targetRef"]);
     let elsewhere = target["namespace"].as_str().is_some_and(|other| other != namespace);
     if target["kind"] != "Pod" || elsewhere {
@@ -165,7 +165,7 @@ fn address_of_pod(endpoint: &Object, namespace: &str, reader: &dyn Reader) -> Op
 }
 
 /// The node's kubelet, or another port of the node.
-fn node(name: &Name<'_>, reader: &dyn Reader, kubelets: &KubeletClient) -> Result<Backend, ApiError> {
+fn node(name: &Name<'_>, reader: &dyn ObjectReader, kubelets: &KubeletClient) -> Result<Backend, ApiError> {
     let kubelet = kubelets.backend(name.name, reader)?;
     if name.port.is_empty() || name.port == kubelet.port.to_string() {
         return Ok(kubelet);

@@ -22,7 +22,7 @@ impl Objects {
     }
 }
 
-impl Reader for Objects {
+impl ObjectReader for Objects {
     fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
         self.list(resource, namespace).into_iter().find(|o| text(o, "/metadata/name") == name)
     }

@@ -6,9 +6,9 @@ use axum::body::Body;
 use coracle_api::condition::set_condition_of;
 use coracle_api::{Object, UserInfo};
 use coracle_component_base::health::{Health, Matters};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_requests::value::{at, i64_at, list_at, str_at};
-use coracle_resources::cache::{Cache, Filter, Watcher};
+use coracle_resources::cache::{Cache, Changes};
 use coracle_strategy::flowcontrol::defaults::{self, AUTOUPDATE, GROUP, LEVELS, MANDATORY, SCHEMAS};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
@@ -23,7 +23,7 @@ use tower::ServiceExt;
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// Rounds of writes in a row after which something else must be undoing them.
 const MOST_ROUNDS: u32 = 10;
-const PAUSE: Duration = Duration::from_secs(60);
+const FIGHT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Upstream's name of the check that the default objects exist.
 const PRODUCER: &str = "poststarthook/priority-and-fairness-config-producer";
@@ -53,7 +53,7 @@ pub async fn maintain(
     stop: CancellationToken,
 ) {
     let (mut rounds, mut is_first) = (0, true);
-    let mut watchers = subscribe(&cache);
+    let mut changes = Changes::of(&cache, &[SCHEMAS, LEVELS]);
     while !stop.is_cancelled() {
         let (schemas, levels) = (cache.list(SCHEMAS, ""), cache.list(LEVELS, ""));
         let actions = plan(&schemas, &levels, Timestamp::now());
@@ -73,16 +73,13 @@ pub async fn maintain(
                 tracing::warn!(%error, "default objects of priority and fairness");
                 RETRY_INTERVAL
             }
-            Ok(()) if rounds > MOST_ROUNDS => PAUSE,
+            Ok(()) if rounds > MOST_ROUNDS => FIGHT_INTERVAL,
             Ok(()) => Duration::MAX,
         };
-        let gone = tokio::select! {
+        tokio::select! {
             () = stop.cancelled() => return,
-            () = pause(again) => false,
-            gone = changed(&mut watchers), if again == Duration::MAX => gone,
-        };
-        if gone {
-            watchers = subscribe(&cache);
+            () = pause(again) => {}
+            () = changes.next(), if again == Duration::MAX => {}
         }
     }
 }
@@ -92,25 +89,6 @@ async fn pause(time: Duration) {
         std::future::pending::<()>().await;
     }
     tokio::time::sleep(time).await;
-}
-
-fn subscribe(cache: &Cache) -> [Watcher; 2] {
-    [SCHEMAS, LEVELS].map(|resource| cache.watch(resource, Filter::default()).1)
-}
-
-/// Waits for a change and takes all that are there; true if a watcher has ended.
-async fn changed(watchers: &mut [Watcher; 2]) -> bool {
-    let [schemas, levels] = watchers;
-    let gone = tokio::select! {
-        item = schemas.next() => item.is_none(),
-        item = levels.next() => item.is_none(),
-    };
-    while schemas.try_next().is_some() || levels.try_next().is_some() {}
-    if gone {
-        // The store closes shortly before the process ends; a watcher that was too slow just starts again.
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    gone
 }
 
 /// What has to be written. Decided from what there is; nothing when all is as it should be.

@@ -7,7 +7,7 @@ use super::config::Level;
 use std::time::Duration;
 
 /// Between two adjustments, as upstream.
-pub const ADJUST_EVERY: Duration = Duration::from_secs(10);
+pub const ADJUST_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How much of the smoothed demand is left after one period without it, as upstream: it halves in five minutes.
 const SMOOTHING: f64 = 0.977;
@@ -75,7 +75,7 @@ impl Demand {
             self.deviation = (self.squares / passed - self.average * self.average).max(0.0).sqrt();
             let envelope = self.average + self.deviation;
             // Periods without a single request are made up for.
-            let periods = (passed / ADJUST_EVERY.as_secs_f64()).max(1.0);
+            let periods = (passed / ADJUST_INTERVAL.as_secs_f64()).max(1.0);
             let kept = SMOOTHING.powf(periods);
             self.smoothed = if envelope >= self.smoothed {
                 envelope

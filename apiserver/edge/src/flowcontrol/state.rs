@@ -2,7 +2,7 @@
 
 use super::Asker;
 use super::config::{Distinguisher, Level, Schema};
-use super::limits::{self, ADJUST_EVERY, Need, Seats};
+use super::limits::{self, ADJUST_INTERVAL, Need, Seats};
 use super::measure::Stats;
 use super::queueset::{Mode, QueueSet};
 use coracle_api::{Object, UserInfo};
@@ -175,7 +175,7 @@ impl FlowControl {
             options,
             state: RwLock::default(),
             stats: Mutex::default(),
-            adjust_at: AtomicU64::new(millis(ADJUST_EVERY)),
+            adjust_at: AtomicU64::new(millis(ADJUST_INTERVAL)),
             hasher: RandomState::new(),
         });
         control.configure(&defaults::schemas(), &defaults::levels());
@@ -266,7 +266,7 @@ impl FlowControl {
     pub(super) fn adjust_if_due(&self) {
         let now = self.born.elapsed();
         let due = self.adjust_at.load(Relaxed);
-        let next = millis(now + ADJUST_EVERY);
+        let next = millis(now + ADJUST_INTERVAL);
         if millis(now) >= due && self.adjust_at.compare_exchange(due, next, Relaxed, Relaxed).is_ok() {
             self.adjust();
         }

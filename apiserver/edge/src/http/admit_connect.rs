@@ -7,16 +7,14 @@ use crate::http::ServerState;
 use axum::body::Body;
 use coracle_api::{ApiError, Object, UserInfo, catalogue};
 use coracle_registry::{Operation, Query, RequestOptions, Scope};
+use coracle_requests::stream_options::{OptionType, is_stream_parameter, stream_options};
 use coracle_strategy as strategy;
 use form_urlencoded::Serializer;
 use http::{Request, Uri};
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
-
-/// Parameters that options are made of.
-const OWN: [&str; 7] = ["stdin", "stdout", "stderr", "tty", "container", "command", "ports"];
 
 /// What a path is written without.
 const ESCAPED: &AsciiSet =
@@ -111,24 +109,17 @@ fn options(kind: &str, info: &RequestInfo) -> Result<Object, ApiError> {
         return Ok(options);
     }
     let query = &info.query;
-    if info.subresource == "portforward" {
-        let ports = connect::ports(query)?;
-        if !ports.is_empty() {
-            options["ports"] = ports.into();
+    for (name, of) in stream_options(kind).unwrap_or_default() {
+        let value = match of {
+            OptionType::Flag => query.flag(name).filter(|on| *on).map(Value::from),
+            OptionType::Text => query.get(name).map(Value::from),
+            OptionType::Texts => Some(query.all(name)).filter(|all| !all.is_empty()).map(Value::from),
+            OptionType::Ports => Some(connect::ports(query)?).filter(|all| !all.is_empty()).map(Value::from),
+            OptionType::Path => None,
+        };
+        if let Some(value) = value {
+            options[*name] = value;
         }
-        return Ok(options);
-    }
-    for name in ["stdin", "stdout", "stderr", "tty"] {
-        if query.flag(name).unwrap_or(false) {
-            options[name] = true.into();
-        }
-    }
-    if let Some(container) = query.get("container") {
-        options["container"] = container.into();
-    }
-    let command = query.all("command");
-    if info.subresource == "exec" && !command.is_empty() {
-        options["command"] = command.into();
     }
     Ok(options)
 }
@@ -151,10 +142,10 @@ fn redirected(
 }
 
 fn parameters(query: &Query, options: &Object) -> String {
-    let own = |name: &str| OWN.contains(&name);
     let mut pairs = Serializer::new(String::new());
-    pairs.extend_pairs(query.pairs().filter(|(name, _)| !own(name)));
-    for (key, value) in options.as_object().into_iter().flatten().filter(|(key, _)| own(key)) {
+    pairs.extend_pairs(query.pairs().filter(|(name, _)| !is_stream_parameter(name)));
+    for (key, value) in options.as_object().into_iter().flatten().filter(|(key, _)| is_stream_parameter(key))
+    {
         let list = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
         for item in list {
             let text = item.as_str().map_or_else(|| item.to_string(), str::to_owned);
@@ -168,7 +159,6 @@ fn parameters(query: &Query, options: &Object) -> String {
 mod tests {
     use super::*;
     use http::Method;
-    use serde_json::Value;
 
     fn info(uri: &str) -> RequestInfo {
         RequestInfo::new(&Method::POST, &uri.parse().unwrap())

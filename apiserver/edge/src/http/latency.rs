@@ -18,9 +18,9 @@ pub enum Step {
     Answered,
 }
 
-const NAMES: [&str; 4] = ["authenticated", "seats found", "authorized", "answered"];
+const NAMES: [&str; 4] = ["authenticated", "dispatched", "authorized", "answered"];
 /// The same as names of what is done, for traces.
-const PARTS: [&str; 4] = ["authenticate", "find seats", "authorize", "answer"];
+const PARTS: [&str; 4] = ["authenticate", "dispatch", "authorize", "answer"];
 
 /// Costs a reading of the clock a step.
 pub struct LatencyTracker {
@@ -58,7 +58,7 @@ impl LatencyTracker {
         PARTS.iter().zip(self.done).filter_map(part).collect()
     }
 
-    /// `authenticated 12µs, seats found 3ms, ...`: what each step took.
+    /// `authenticated 12µs, dispatched 3ms, ...`: what each step took.
     fn shown(&self) -> String {
         let (mut text, mut last) = (String::new(), self.began);
         for (name, at) in NAMES.iter().zip(self.done) {

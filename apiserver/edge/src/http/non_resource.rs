@@ -63,7 +63,7 @@ pub async fn answer(
         return Ok(response);
     }
     let address = server.address.read().clone();
-    match discovery::respond(&info.path, accept, &address, &server.published.served_apis()) {
+    match discovery::respond(&info.path, accept, &address, &server.documents.present()) {
         Some(document) => Ok(served(&document, headers, wanted, seats).await),
         None => Err(ApiError::page_not_found()),
     }
@@ -129,7 +129,7 @@ fn index(server: &ServerState) -> Vec<String> {
     .map(str::to_owned)
     .to_vec();
     paths.extend(server.metrics().page_paths().into_iter().map(str::to_owned));
-    for group in &server.published.served_apis().groups {
+    for group in &server.documents.present().groups {
         paths.push(format!("/apis/{}", group.name));
         paths.extend(group.versions.iter().map(|version| format!("/apis/{}/{version}", group.name)));
     }
@@ -145,7 +145,7 @@ async fn openapi_document(
     wanted: Wanted,
 ) -> Result<Response<Body>, ApiError> {
     let (accept, query) = (headers.accept(), &info.query);
-    let offer = server.published.served_apis();
+    let offer = server.documents.present();
     let page = openapi::find(&info.path, accept, &offer).ok_or_else(ApiError::page_not_found)??;
     let known = openapi::keep(&info.path, query.get("hash"), &page.etag);
     let unmade = Document::unmade(page.content_type, &page.etag);

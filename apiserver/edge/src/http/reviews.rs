@@ -25,7 +25,8 @@ impl Call<'_> {
         Sub::find(&self.route.subresource()?.name).filter(|sub| sub.shows_object())
     }
 
-    /// Subresources of the catalogue that cannot be written yet (`pods/resize`): never a write of the whole object.
+    /// Refuses a write to a subresource that is none of an object's parts, such as `pods/log`: it must never become a write of
+    /// the whole object.
     pub(super) fn refuse_unserved(&self) -> Result<(), ApiError> {
         match self.route.subresource() {
             Some(sub) if self.sub().is_none() && !self.is_sub("scale") => {

@@ -215,7 +215,7 @@ async fn lasting(
         request.extensions_mut().insert(standing.clone());
     }
     let RequestContext { info, headers, served, record, seats, .. } = context;
-    let asked = Asked { info, headers, served: served.as_ref(), wanted, user, seats };
+    let asked = AuthorizedRequest { info, headers, served: served.as_ref(), wanted, user, seats };
     let work = Box::pin(serve(server, asked, request));
     let answer = annotated(record.as_mut(), work).await?;
     Ok(match standing {
@@ -239,7 +239,7 @@ async fn in_time(
     let end = tokio::time::Instant::now() + time;
     let request = Box::pin(upload::whole(server, context, user, request, end)).await?;
     let RequestContext { info, headers, served, record, seats, .. } = context;
-    let asked = Asked { info, headers, served: served.as_ref(), wanted, user, seats };
+    let asked = AuthorizedRequest { info, headers, served: served.as_ref(), wanted, user, seats };
     // Boxed, because it is wrapped twice below, and each layer would hold it again.
     let work = Box::pin(serve(server, asked, request));
     let work = traces::within(headers.trace_parent.clone(), work);
@@ -261,7 +261,7 @@ async fn annotated<F: Future>(record: Option<&mut audit::Record>, work: F) -> F:
 }
 
 /// What is asked for, as it was read, and by whom.
-struct Asked<'a> {
+struct AuthorizedRequest<'a> {
     info: &'a RequestInfo,
     headers: &'a RequestHeaders,
     served: Option<&'a Served>,
@@ -272,10 +272,10 @@ struct Asked<'a> {
 
 async fn serve(
     server: &Arc<ServerState>,
-    asked: Asked<'_>,
+    asked: AuthorizedRequest<'_>,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
-    let Asked { info, headers, served, wanted, user, seats } = asked;
+    let AuthorizedRequest { info, headers, served, wanted, user, seats } = asked;
     // What is seldom taken must not make every request's future large.
     match Handler::find(server, info, served, request.method()) {
         Ok(Handler::Aggregated(remote)) => {
@@ -343,25 +343,27 @@ async fn authorize(
         return Ok(());
     }
     let attributes = attributes(info, user);
-    let began = Instant::now();
-    let Verdict { decision, error } = server.authorizer.authorize(&attributes).await;
-    let allowed = matches!(decision, Decision::Allow(_));
-    server.metrics().authorized(allowed, began.elapsed());
-    let (Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason)) = &decision;
+    let verdict = judged(server, &attributes).await;
     if let Some(record) = &mut context.record {
+        let allowed = verdict.is_allowed();
+        let (Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason)) =
+            &verdict.decision;
         // Upstream's annotations: a decision that could not be made is none.
-        let failed = error.is_some() && !allowed;
+        let failed = verdict.error.is_some() && !allowed;
         if !failed {
             record.annotate("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
         }
         record.annotate("authorization.k8s.io/reason", if failed { "internal error" } else { reason });
     }
-    match error {
-        _ if allowed => Ok(()),
-        // Whoever would have been asked may well have allowed it.
-        Some(why) => Err(ApiError::internal(format!("the request could not be authorized: {why}"))),
-        None => Err(attributes.forbidden(reason)),
-    }
+    verdict.into_result(|reason| attributes.forbidden(reason))
+}
+
+/// Asks who decides, and counts what is said.
+async fn judged(server: &ServerState, attributes: &Attributes<'_>) -> Verdict {
+    let began = Instant::now();
+    let verdict = server.authorizer.authorize(attributes).await;
+    server.metrics().authorized(verdict.is_allowed(), began.elapsed());
+    verdict
 }
 
 /// What is asked, for those who allow it.
@@ -387,14 +389,8 @@ async fn may_create(server: &ServerState, info: &RequestInfo, user: &UserInfo) -
         return Ok(());
     }
     let asked = Attributes { verb: "create", ..attributes(info, user) };
-    let Verdict { decision, error } = server.authorizer.authorize(&asked).await;
-    match (decision, error) {
-        (Decision::Allow(_), _) => Ok(()),
-        (_, Some(why)) => Err(ApiError::internal(format!("the request could not be authorized: {why}"))),
-        (Decision::Deny(reason) | Decision::NoOpinion(reason), None) => {
-            Err(ApiError::forbidden(&info.group, &info.resource, &info.name, &reason))
-        }
-    }
+    let forbidden = |reason: &str| ApiError::forbidden(&info.group, &info.resource, &info.name, reason);
+    judged(server, &asked).await.into_result(forbidden)
 }
 
 async fn stream(

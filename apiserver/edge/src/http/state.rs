@@ -5,7 +5,7 @@ use crate::audit;
 use crate::connect::KubeletClient;
 use crate::discovery::Foreign;
 use crate::flowcontrol::FlowControl;
-use crate::openapi::Published;
+use crate::openapi::DocumentCache;
 use coracle_access::authn::Authenticator;
 use coracle_access::authz::Gate;
 use coracle_component_base::health::Health;
@@ -41,7 +41,7 @@ pub struct ServerState {
     /// The same, for discovery and OpenAPI.
     pub foreign: Arc<dyn Foreign>,
     /// What discovery and OpenAPI show.
-    pub published: Published,
+    pub documents: DocumentCache,
     pub stop: CancellationToken,
 }
 

@@ -3,7 +3,7 @@
 use super::sample::{Sample, Usage};
 use crate::connect::KubeletClient;
 use coracle_api::ApiError;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -41,7 +41,7 @@ impl Collector {
     pub async fn usage(
         &self,
         nodes: BTreeSet<String>,
-        reader: &dyn Reader,
+        reader: &dyn ObjectReader,
         kubelets: &KubeletClient,
     ) -> BTreeMap<String, Arc<Usage>> {
         self.forget(reader);
@@ -57,14 +57,14 @@ impl Collector {
     }
 
     /// Nodes that have gone take their readings with them.
-    fn forget(&self, reader: &dyn Reader) {
+    fn forget(&self, reader: &dyn ObjectReader) {
         self.0.lock().retain(|node, _| reader.get("nodes.", "", node).is_some());
     }
 
     async fn of_node(
         &self,
         node: &str,
-        reader: &dyn Reader,
+        reader: &dyn ObjectReader,
         kubelets: &KubeletClient,
     ) -> Result<Arc<Usage>, ApiError> {
         let slot = self.0.lock().entry(node.to_owned()).or_default().clone();
@@ -93,7 +93,7 @@ impl Collector {
     }
 }
 
-async fn sample(node: &str, reader: &dyn Reader, kubelets: &KubeletClient) -> Result<Sample, ApiError> {
+async fn sample(node: &str, reader: &dyn ObjectReader, kubelets: &KubeletClient) -> Result<Sample, ApiError> {
     let read = tokio::time::timeout(WAIT_TIMEOUT, kubelets.json(node, SUMMARY, reader)).await;
     let summary = read.map_err(|_| ApiError::unavailable("the kubelet did not answer in time"))??;
     Ok(Sample::of(&summary))

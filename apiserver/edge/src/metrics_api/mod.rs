@@ -20,7 +20,7 @@ use axum::body::Body;
 use collect::Collector;
 use coracle_api::{ApiError, Object};
 use coracle_registry::{Clock, Query, Selectors};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_requests::RequestInfo;
 use coracle_requests::value::name;
 use coracle_resources::cache::Cache;

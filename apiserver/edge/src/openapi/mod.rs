@@ -5,6 +5,7 @@
 //! already is told so by its tag, for which it need not be made.
 
 mod custom;
+mod document_cache;
 mod etags;
 mod gnostic;
 mod merge;
@@ -12,7 +13,6 @@ mod operations;
 mod pages;
 mod parameters;
 mod prose;
-mod published;
 mod query;
 mod schema;
 mod share;
@@ -24,9 +24,9 @@ mod v3;
 mod v3_protobuf;
 mod values;
 
+pub use document_cache::{DocumentCache, Documents};
 pub use etags::ETags;
 pub use merge::merge_v2;
-pub use published::{Documents, Published};
 pub use schema::OF_VALUES;
 pub use share::Shares;
 pub use v2_parts::{Parts, Sent};

@@ -159,3 +159,18 @@ impl PathParameter<'_> {
 pub fn meta(kind: &str) -> Payload {
     Payload::Named(format!("{META}.{kind}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coracle_requests::stream_options::STREAM_OPTIONS;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn what_is_told_of_a_connection_is_what_its_options_have() {
+        for (kind, fields) in STREAM_OPTIONS {
+            let told: BTreeSet<&str> = connect_query(kind).iter().map(|parameter| parameter.name).collect();
+            assert_eq!(told, fields.iter().map(|(name, _)| *name).collect(), "{kind}");
+        }
+    }
+}

@@ -5,7 +5,7 @@ pub mod rules;
 
 pub use attributes::Attributes;
 
-use coracle_api::UserInfo;
+use coracle_api::{ApiError, UserInfo};
 
 /// What one authorizer says. The text is its reason, possibly empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,24 @@ pub struct Verdict {
     pub decision: Decision,
     /// Of webhooks that did not answer, or not in order. What is allowed is allowed nevertheless.
     pub error: Option<String>,
+}
+
+impl Verdict {
+    pub fn is_allowed(&self) -> bool {
+        matches!(self.decision, Decision::Allow(_))
+    }
+
+    /// Whether the request goes on; `forbidden` is told the reason for a refusal, and words it.
+    ///
+    /// # Errors
+    /// 500 where one was not asked who may well have allowed it.
+    pub fn into_result(self, forbidden: impl FnOnce(&str) -> ApiError) -> Result<(), ApiError> {
+        match (self.decision, self.error) {
+            (Decision::Allow(_), _) => Ok(()),
+            (_, Some(why)) => Err(ApiError::internal(format!("the request could not be authorized: {why}"))),
+            (Decision::Deny(reason) | Decision::NoOpinion(reason), None) => Err(forbidden(&reason)),
+        }
+    }
 }
 
 impl From<Decision> for Verdict {

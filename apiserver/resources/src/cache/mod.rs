@@ -5,6 +5,7 @@
 //! order, each serialized once.
 
 mod by_field;
+mod changes;
 mod event;
 mod history;
 mod index;
@@ -16,6 +17,7 @@ mod state;
 mod watcher;
 
 pub use by_field::ByField;
+pub use changes::{Changes, any_changed};
 pub use coracle_component_base::metrics::Figures;
 pub use event::{Event, OTHER_ENCODINGS, Seen, frame, pieces};
 pub use history::History;
@@ -26,7 +28,7 @@ pub use watcher::{Filter, Item, QUEUE_EVENTS, Watcher};
 
 use coracle_api::Object;
 use coracle_component_base::metrics::Metrics;
-use coracle_requests::{CustomVersion, Reader};
+use coracle_requests::{CustomVersion, ObjectReader};
 use coracle_store::{Change, Commit, KeyValue, Range, Revision, Store, StoreError};
 use coracle_strategy::SelectableFields;
 use coracle_strategy::apiextensions::DEFINITIONS;
@@ -203,9 +205,9 @@ impl Cache {
             return Err(StoreError::Future { asked: revision, newest: now.revision });
         }
         // Even of what has not changed since: a page's token ends when it is as old as upstream's compaction is.
-        let outdated = self.store.outdated();
-        if revision < outdated {
-            return Err(StoreError::Compacted { asked: revision, oldest: outdated });
+        let floor = self.store.compaction_floor();
+        if revision < floor {
+            return Err(StoreError::Compacted { asked: revision, oldest: floor });
         }
         if self.changed_at(resource) <= revision {
             return Ok(Snapshot { revision, ..now });
@@ -441,7 +443,7 @@ pub fn within<'a>(
     rest.map(|(_, object)| object).take_while(move |object| object.key.starts_with(&prefix))
 }
 
-impl Reader for Cache {
+impl ObjectReader for Cache {
     fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
         self.find(resource, namespace, name).map(|object| object.decode())
     }

@@ -26,10 +26,10 @@ pub trait ServedResources: Send + Sync {
     /// they define.
     fn define(&self, definitions: &Objects) -> Vec<Defined>;
 
-    /// As [`Reader::resource_of_kind`](coracle_requests::Reader::resource_of_kind).
+    /// As [`ObjectReader::resource_of_kind`](coracle_requests::ObjectReader::resource_of_kind).
     fn resource_of_kind(&self, group: &str, version: &str, kind: &str) -> Option<Arc<coracle_api::Resource>>;
 
-    /// As [`Reader::resource_of_plural`](coracle_requests::Reader::resource_of_plural).
+    /// As [`ObjectReader::resource_of_plural`](coracle_requests::ObjectReader::resource_of_plural).
     fn resource_of_plural(
         &self,
         group: &str,
@@ -37,7 +37,7 @@ pub trait ServedResources: Send + Sync {
         plural: &str,
     ) -> Option<Arc<coracle_api::Resource>>;
 
-    /// As [`Reader::custom_version`](coracle_requests::Reader::custom_version).
+    /// As [`ObjectReader::custom_version`](coracle_requests::ObjectReader::custom_version).
     fn custom_version(&self, group: &str, version: &str, plural: &str) -> Option<Arc<dyn CustomVersion>>;
 }
 

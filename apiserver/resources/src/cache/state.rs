@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often old events are looked for, at a commit. Each look costs a glance at every resource.
-const SWEPT_EVERY: Duration = Duration::from_secs(10);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub(super) struct Resource {
@@ -74,7 +74,7 @@ impl State {
     /// Forgets events that are older than the store's history, and resources of which nothing else is left: those of
     /// definitions that were deleted.
     fn sweep(&mut self, now: Instant) {
-        if self.sweeps.back().is_some_and(|(last, _)| now.saturating_duration_since(*last) < SWEPT_EVERY) {
+        if self.sweeps.back().is_some_and(|(last, _)| now.saturating_duration_since(*last) < SWEEP_INTERVAL) {
             return;
         }
         self.sweeps.push_back((now, self.revision));
@@ -144,9 +144,9 @@ mod tests {
     fn what_is_older_than_the_history_is_forgotten_and_a_change_is_never_denied() {
         let (mut state, begun) = (State::default(), Instant::now());
         commit(&mut state, "gone.example.com", true, begun);
-        commit(&mut state, "gone.example.com", false, begun + SWEPT_EVERY);
-        commit(&mut state, "pods.", true, begun + SWEPT_EVERY * 2);
-        let later = begun + Limits::default().age + SWEPT_EVERY * 4;
+        commit(&mut state, "gone.example.com", false, begun + SWEEP_INTERVAL);
+        commit(&mut state, "pods.", true, begun + SWEEP_INTERVAL * 2);
+        let later = begun + Limits::default().age + SWEEP_INTERVAL * 4;
         assert_eq!(state.resources.len(), 2);
         commit(&mut state, "nodes.", true, later);
         assert!(!state.resources.contains_key("gone.example.com"));

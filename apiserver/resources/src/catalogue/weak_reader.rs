@@ -2,7 +2,7 @@
 
 use crate::cache::Cache;
 use coracle_api::Object;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use std::sync::{Arc, OnceLock, Weak};
 
 /// Reads from a cache without keeping it alive; one that is gone, or not there yet, is empty.
@@ -20,7 +20,7 @@ impl WeakReader {
     }
 }
 
-impl Reader for WeakReader {
+impl ObjectReader for WeakReader {
     fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
         self.cache()?.get(resource, namespace, name)
     }
@@ -35,6 +35,6 @@ impl Reader for WeakReader {
     }
 
     fn changed_at(&self, resource: &str) -> Option<u64> {
-        Reader::changed_at(&*self.cache()?, resource)
+        ObjectReader::changed_at(&*self.cache()?, resource)
     }
 }

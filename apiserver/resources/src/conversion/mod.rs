@@ -14,7 +14,7 @@ mod tests;
 
 use bytes::Bytes;
 use coracle_api::{ApiError, Object};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_requests::value::{at, str_at};
 use coracle_webhook::{ANSWER_BYTES, Call, Client};
 use futures::future::BoxFuture;
@@ -42,7 +42,7 @@ pub struct Converter {
 }
 
 impl Converter {
-    pub fn new(read: Arc<dyn Reader>) -> Self {
+    pub fn new(read: Arc<dyn ObjectReader>) -> Self {
         Self { hooks: Client::new(read), turns: Mutex::default() }
     }
 

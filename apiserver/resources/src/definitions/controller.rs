@@ -21,9 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 /// After a failed write, doubled up to the longest.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
-const LONGEST_RETRY: Duration = Duration::from_secs(30);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Before a watch that was lost begins again.
-const AGAIN: Duration = Duration::from_millis(100);
+const RESUME_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What is remembered of a definition, so that the others need not be read when one changes.
 struct Known {
@@ -67,7 +67,7 @@ impl DefinitionController {
         let mut watcher = self.begin();
         loop {
             let settled = self.work().await;
-            pause = if settled { RETRY_INTERVAL } else { (pause * 2).min(LONGEST_RETRY) };
+            pause = if settled { RETRY_INTERVAL } else { (pause * 2).min(MAX_RETRY_INTERVAL) };
             tokio::select! {
                 item = watcher.next() => match item {
                     Some(item) => {
@@ -77,7 +77,7 @@ impl DefinitionController {
                         }
                     }
                     None => {
-                        tokio::time::sleep(AGAIN).await;
+                        tokio::time::sleep(RESUME_INTERVAL).await;
                         watcher = self.begin();
                     }
                 },

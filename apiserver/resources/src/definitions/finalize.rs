@@ -16,7 +16,7 @@ use std::time::Duration;
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// After a failure, doubled up to the longest.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Whether the definition waits for its instances to be removed.
 pub fn is_due(definition: &Object) -> bool {
@@ -40,7 +40,7 @@ impl Finalizer {
         while let Err(error) = self.once(&definition).await {
             tracing::warn!(definition = name(&definition), %error, "instances of a deleted definition");
             tokio::time::sleep(pause.mul_f64(rand::random_range(0.8..1.2))).await;
-            pause = (pause * 2).min(LONGEST_RETRY);
+            pause = (pause * 2).min(MAX_RETRY_INTERVAL);
         }
     }
 

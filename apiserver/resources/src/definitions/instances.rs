@@ -8,7 +8,7 @@ use bytes::Bytes;
 use coracle_api::Object;
 use coracle_api::encode::to_storage_bytes;
 use coracle_requests::value::{list_at, object_at, str_at};
-use coracle_store::{Durability, Guard, Op, Store, StoreError, Txn};
+use coracle_store::{Durability, Op, Precondition, Store, StoreError, Txn};
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const BATCH: usize = 100;
 /// Rounds against writers that get in between.
 const ROUNDS: usize = 20;
 /// As the registry waits for its own writes.
-const VISIBLE_WITHIN: Duration = Duration::from_secs(10);
+const VISIBLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Instances {
     pub store: Arc<dyn Store>,
@@ -51,7 +51,7 @@ impl Instances {
         let mut newest = None;
         let mut txn = empty();
         for (cached, op) in planned {
-            txn.guards.push(Guard { key: cached.key.clone(), expect: Some(cached.revision) });
+            txn.guards.push(Precondition { key: cached.key.clone(), expect: Some(cached.revision) });
             txn.ops.push(op);
             if txn.ops.len() >= BATCH {
                 newest = Some(self.store.commit(std::mem::replace(&mut txn, empty())).await?);
@@ -61,7 +61,7 @@ impl Instances {
             newest = Some(self.store.commit(txn).await?);
         }
         if let Some(revision) = newest {
-            self.cache.wait_for(revision, VISIBLE_WITHIN).await;
+            self.cache.wait_for(revision, VISIBLE_TIMEOUT).await;
         }
         Ok(())
     }

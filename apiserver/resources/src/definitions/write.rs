@@ -18,7 +18,7 @@ const MANAGER: &str = "kube-apiserver";
 /// Attempts of a write that somebody else keeps overtaking; every failure means that another write was successful.
 const ATTEMPTS: usize = 50;
 /// Between attempts: what the loser of a race waits for is a commit that has happened already.
-const PAUSE: Duration = Duration::from_millis(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Clone)]
 pub struct Writer {
@@ -74,7 +74,7 @@ impl Writer {
             }
             change(&mut object);
             match self.status(&object).await? {
-                Wrote::Overtaken => tokio::time::sleep(PAUSE).await,
+                Wrote::Overtaken => tokio::time::sleep(RETRY_INTERVAL).await,
                 other => return Ok(other),
             }
         }

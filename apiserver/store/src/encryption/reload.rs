@@ -21,12 +21,12 @@ const CHECK: &str = "kms-providers";
 /// Upstream's names of metrics begin so.
 const METRICS: &str = "apiserver_encryption_config_controller";
 /// Between questions for a KMS's Status, as upstream: while it answers well, and while it does not.
-const WELL: Duration = Duration::from_secs(60);
-const ILL: Duration = Duration::from_secs(10);
+const WELL_INTERVAL: Duration = Duration::from_secs(60);
+const ILL_INTERVAL: Duration = Duration::from_secs(10);
 /// A start waits so long for its KMSs. After that it goes on, and what they hold the keys of cannot be read until they
 /// answer.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
-const SOON: Duration = Duration::from_millis(500);
+const SOON_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Where a configuration comes from.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ impl Source {
                 while let Err(error) = kms.probe().await {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(kms = kms.name, error, "KMS is not ready");
-                    tokio::time::sleep(SOON).await;
+                    tokio::time::sleep(SOON_INTERVAL).await;
                 }
             };
             if tokio::time::timeout(WAIT_TIMEOUT, ready).await.is_err() {
@@ -159,8 +159,8 @@ async fn probe_all(store: &Encrypting, wake: &Notify, health: &Health) {
         let later = async {
             match (rules.kms().is_empty(), failures.is_empty()) {
                 (true, _) => std::future::pending().await,
-                (false, true) => tokio::time::sleep(WELL).await,
-                (false, false) => tokio::time::sleep(ILL).await,
+                (false, true) => tokio::time::sleep(WELL_INTERVAL).await,
+                (false, false) => tokio::time::sleep(ILL_INTERVAL).await,
             }
         };
         tokio::select! {

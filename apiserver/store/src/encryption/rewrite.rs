@@ -8,14 +8,14 @@
 //! still be in its files.
 
 use super::MARK;
-use crate::{Encrypting, Guard, KeyValue, Op, Range, Store, StoreError, Txn};
+use crate::{Encrypting, KeyValue, Op, Precondition, Range, Store, StoreError, Txn};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// After each object: at most 500 a second, so that requests hardly notice.
-const PAUSE: Duration = Duration::from_millis(2);
+const PACE_INTERVAL: Duration = Duration::from_millis(2);
 /// After a pass that failed or left something, until it is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -120,7 +120,7 @@ async fn pass(store: &Encrypting) -> Result<Pass, StoreError> {
             Err(StoreError::Conflict { .. } | StoreError::Seal { .. }) => pass.left += 1,
             Err(other) => return Err(other),
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(PACE_INTERVAL).await;
     }
     Ok(pass)
 }
@@ -128,7 +128,7 @@ async fn pass(store: &Encrypting) -> Result<Pass, StoreError> {
 /// Writes an object as it is, unless somebody else has written it since.
 async fn rewrite(store: &Encrypting, stored: &KeyValue) -> Result<(), StoreError> {
     let plain = store.open(stored).await?;
-    let guards = vec![Guard { key: stored.key.clone(), expect: Some(stored.modified) }];
+    let guards = vec![Precondition { key: stored.key.clone(), expect: Some(stored.modified) }];
     let ops = vec![Op::Put { key: stored.key.clone(), value: plain.value.bytes() }];
     store.commit(Txn { guards, ops, ..Txn::default() }).await.map(drop)
 }

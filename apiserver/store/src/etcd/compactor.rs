@@ -11,14 +11,14 @@ use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp, TxnOpResponse};
 use std::sync::Arc;
 use std::time::Duration;
 
-const EVERY: Duration = Duration::from_secs(300);
+const COMPACTION_INTERVAL: Duration = Duration::from_secs(300);
 const KEY: &str = "compact_rev_key";
 
 pub(super) async fn run(shared: Arc<Shared>) {
     let (mut version, mut at) = (0, Revision(0));
     loop {
         tokio::select! {
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(COMPACTION_INTERVAL) => {}
             () = shared.stop.cancelled() => return,
         }
         let now = shared.space.revision();

@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 use tonic::Code;
 
 /// Patience with a member that is asked to read; then the next one is.
-const READ: Duration = Duration::from_secs(2);
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// etcd itself gives up a write after seven seconds, and says so.
-const WRITE: Duration = Duration::from_secs(8);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(8);
 /// An answer that takes longer is told in the log.
-const SLOW: Duration = Duration::from_secs(1);
+const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// Where any answer is good enough, the next member is asked so long after the one before.
 const NEXT_ASKED_AFTER: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection whose other end is silent for so long is given up: pauses and partitions send no reset.
-const PING_EVERY: Duration = Duration::from_secs(1);
-const PING_PATIENCE: Duration = Duration::from_secs(2);
+const PING_INTERVAL: Duration = Duration::from_secs(1);
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// PEM texts towards etcd.
 #[derive(Clone, Default)]
@@ -109,10 +109,10 @@ impl Members {
         }
         let mut kv = member.client.kv_client();
         let ask = kv.get(self.probe.as_str(), Some(GetOptions::new().with_serializable().with_keys_only()));
-        let answer = match tokio::time::timeout(READ, ask).await {
+        let answer = match tokio::time::timeout(READ_TIMEOUT, ask).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return Err(Failure::of(error).before_the_call()),
-            Err(_) => return Err(Failure::Refused(format!("no answer within {} s", READ.as_secs()))),
+            Err(_) => return Err(Failure::Refused(format!("no answer within {} s", READ_TIMEOUT.as_secs()))),
         };
         let id = answer.header().map_or(0, |header| header.cluster_id());
         let known = *self.cluster.lock().get_or_insert(id);
@@ -157,7 +157,7 @@ impl Members {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let patience = if kind == Kind::Read { READ } else { WRITE };
+        let patience = if kind == Kind::Read { READ_TIMEOUT } else { WRITE_TIMEOUT };
         let mut why = Vec::new();
         for _ in 0..self.list.len() {
             let (index, endpoint, client) = self.present();
@@ -167,7 +167,7 @@ impl Members {
                 Err(failure) => Err(failure),
             };
             let took = begun.elapsed();
-            if took > SLOW {
+            if took > SLOW_AFTER {
                 tracing::warn!(
                     endpoint,
                     millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
@@ -211,28 +211,52 @@ impl Failure {
             other => return Self::Unknown(told(&other)),
         };
         let text = status.message().to_owned();
-        match status.code() {
-            Code::OutOfRange => {
+        match (Refusal::of(&status), status.code()) {
+            (_, Code::OutOfRange) => {
                 Self::Final(StoreError::Compacted { asked: crate::Revision(0), oldest: crate::Revision(0) })
             }
-            Code::ResourceExhausted if text.contains("space exceeded") => Self::Final(StoreError::ReadOnly(
-                format!("{text}: compact and defragment etcd, then disarm its alarm"),
-            )),
-            Code::ResourceExhausted if text.contains("too many requests") => Self::Refused(text),
-            Code::ResourceExhausted | Code::InvalidArgument if is_too_large(&text) => {
-                Self::Final(StoreError::TooLarge(text))
-            }
-            Code::PermissionDenied | Code::Unauthenticated | Code::InvalidArgument => {
+            (Some(Refusal::NoSpace), _) => Self::Final(StoreError::ReadOnly(format!(
+                "{text}: compact and defragment etcd, then disarm its alarm"
+            ))),
+            (Some(Refusal::Busy), _) => Self::Refused(text),
+            (Some(Refusal::TooLarge), _) => Self::Final(StoreError::TooLarge(text)),
+            (Some(Refusal::NoLeader), _) => Self::Refused(told(&status)),
+            (None, Code::PermissionDenied | Code::Unauthenticated | Code::InvalidArgument) => {
                 Self::Final(StoreError::Unavailable(text))
             }
-            _ if text.contains("no leader") || is_unconnected(&status) => Self::Refused(told(&status)),
-            _ => Self::Unknown(told(&status)),
+            (None, _) if is_unconnected(&status) => Self::Refused(told(&status)),
+            (None, _) => Self::Unknown(told(&status)),
         }
     }
 }
 
-fn is_too_large(text: &str) -> bool {
-    ["too large", "larger than max", "too many operations"].iter().any(|words| text.contains(words))
+/// What etcd refuses under a code that it has for other things, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    NoSpace,
+    Busy,
+    TooLarge,
+    NoLeader,
+}
+
+/// Codes and words of etcd's refusals. It tells several by one code, and its own clients tell those apart by these texts:
+/// `api/v3rpc/rpctypes/error.go` of etcd, and for a message that is too long gRPC's own limit.
+const REFUSALS: [(Code, &str, Refusal); 6] = [
+    (Code::ResourceExhausted, "space exceeded", Refusal::NoSpace),
+    (Code::ResourceExhausted, "too many requests", Refusal::Busy),
+    (Code::ResourceExhausted, "larger than max", Refusal::TooLarge),
+    (Code::InvalidArgument, "request is too large", Refusal::TooLarge),
+    (Code::InvalidArgument, "too many operations", Refusal::TooLarge),
+    (Code::Unavailable, "no leader", Refusal::NoLeader),
+];
+
+impl Refusal {
+    fn of(status: &tonic::Status) -> Option<Self> {
+        let is_said = |(code, words, _): &&(Code, &str, Self)| {
+            status.code() == *code && status.message().contains(words)
+        };
+        REFUSALS.iter().find(is_said).map(|(_, _, refusal)| *refusal)
+    }
 }
 
 /// Whether there was no connection to send anything over.
@@ -267,7 +291,7 @@ fn unavailable(endpoint: &str, text: &str) -> StoreError {
 fn options(endpoint: &str, tls: &Tls) -> ConnectOptions {
     let options = ConnectOptions::new()
         .with_connect_timeout(CONNECT_TIMEOUT)
-        .with_keep_alive(PING_EVERY, PING_PATIENCE)
+        .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
         .with_keep_alive_while_idle(true)
         .with_require_leader(true);
     if !endpoint.starts_with("https://") {
@@ -281,4 +305,37 @@ fn options(endpoint: &str, tls: &Tls) -> ConnectOptions {
         config = config.identity(Identity::from_pem(certificate, key));
     }
     options.with_tls(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_told_apart() {
+        let of = |code: Code, text: &str| match Failure::of(Error::GRpcStatus(tonic::Status::new(code, text)))
+        {
+            Failure::Final(StoreError::ReadOnly(_)) => "read-only",
+            Failure::Final(StoreError::TooLarge(_)) => "too large",
+            Failure::Final(StoreError::Compacted { .. }) => "compacted",
+            Failure::Final(_) => "final",
+            Failure::Refused(_) => "not begun",
+            Failure::Unknown(_) => "unknown",
+        };
+        for (code, text, expected) in [
+            (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted", "compacted"),
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", "read-only"),
+            (Code::ResourceExhausted, "etcdserver: too many requests", "not begun"),
+            (Code::ResourceExhausted, "grpc: received message larger than max (9 vs. 4)", "too large"),
+            (Code::ResourceExhausted, "something else", "unknown"),
+            (Code::InvalidArgument, "etcdserver: request is too large", "too large"),
+            (Code::InvalidArgument, "etcdserver: too many operations in txn request", "too large"),
+            (Code::InvalidArgument, "etcdserver: duplicate key given in txn request", "final"),
+            (Code::PermissionDenied, "etcdserver: permission denied", "final"),
+            (Code::Unavailable, "etcdserver: no leader", "not begun"),
+            (Code::Unavailable, "etcdserver: leader changed", "unknown"),
+        ] {
+            assert_eq!(of(code, text), expected, "{code:?}: {text}");
+        }
+    }
 }

@@ -11,7 +11,7 @@
 
 use super::layout::Layout;
 use super::members::{Kind, Members};
-use super::{Shared, form};
+use super::{Shared, encoding};
 use crate::keyspace::Absorbed;
 use crate::{Revision, StoreError};
 use etcd_client::{Client, Error, EventType, GetOptions, KeyValue, WatchOptions, WatchResponse};
@@ -25,8 +25,8 @@ const PAGE: i64 = 500;
 /// Revisions before the present that are asked for at the start, so that watches of clients that were with another
 /// server, or with this one before, find what they missed.
 const PAST: i64 = 2_000;
-const PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// A watch answer holds as much as changed while it was away; etcd itself splits it at some megabytes.
 const LARGEST: usize = 1 << 30;
 
@@ -119,7 +119,7 @@ pub(super) fn signed(revision: Revision) -> i64 {
 
 /// Follows etcd until the store closes.
 pub(super) async fn run(shared: Arc<Shared>) {
-    let mut pause = PAUSE;
+    let mut pause = RETRY_INTERVAL;
     while !shared.stop.is_cancelled() {
         let before = shared.space.revision();
         let now = revision(&shared.members, &shared.layout.mark()).await;
@@ -140,7 +140,11 @@ pub(super) async fn run(shared: Arc<Shared>) {
         };
         tracing::warn!(endpoint, why, "the watch of etcd has ended, another one follows");
         shared.members.leave(index);
-        pause = if shared.space.revision() > before { PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+        pause = if shared.space.revision() > before {
+            RETRY_INTERVAL
+        } else {
+            (pause * 2).min(MAX_RETRY_INTERVAL)
+        };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = shared.stop.cancelled() => return,
@@ -213,7 +217,7 @@ fn key_of(shared: &Shared, kv: &KeyValue) -> Option<Arc<str>> {
 }
 
 fn absorbed(shared: &Shared, kv: &KeyValue) -> Option<Absorbed> {
-    let value = form::from_etcd(kv.value()).into();
+    let value = encoding::from_etcd(kv.value()).into();
     Some(Absorbed { key: key_of(shared, kv)?, put: Some((unsigned(kv.create_revision()), value)) })
 }
 
@@ -222,7 +226,7 @@ pub(super) fn loaded(layout: &Layout, items: &[KeyValue]) -> Vec<crate::KeyValue
     let object = |kv: &KeyValue| {
         Some(crate::KeyValue {
             key: layout.key(std::str::from_utf8(kv.key()).ok()?)?,
-            value: form::from_etcd(kv.value()).into(),
+            value: encoding::from_etcd(kv.value()).into(),
             created: unsigned(kv.create_revision()),
             modified: unsigned(kv.mod_revision()),
         })

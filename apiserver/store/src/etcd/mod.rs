@@ -5,10 +5,10 @@
 //! reads:   from the mirror; `sync` first asks etcd for its revision and waits for it
 //! others' commits:  the watch -> mirror -> followers, watchers
 //! ```
-//! Keys and values lie where and as upstream's API server has them (`layout`, `form`).
+//! Keys and values lie where and as upstream's API server has them (`layout`, `encoding`).
 
 mod compactor;
-pub(crate) mod form;
+pub(crate) mod encoding;
 mod layout;
 mod leases;
 mod members;
@@ -36,9 +36,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How long the mirror may take to show what etcd has acknowledged. With a member that fails in between it takes three
 /// seconds until that is noticed, and as much again for the next.
-const VISIBLE_WITHIN: Duration = Duration::from_secs(10);
+const VISIBLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Events arrive in less; after it somebody else's keys are why the revision is not reached.
-const SOON: Duration = Duration::from_millis(10);
+const SOON_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
@@ -137,11 +137,11 @@ impl Shared {
     async fn caught_up(&self, revision: Revision) -> Result<(), StoreError> {
         let mut shown = self.shown.subscribe();
         let there = *shown.borrow_and_update() >= revision;
-        if there || self.shows(&mut shown, revision, SOON).await {
+        if there || self.shows(&mut shown, revision, SOON_INTERVAL).await {
             return Ok(());
         }
         self.ask.notify_one();
-        if self.shows(&mut shown, revision, VISIBLE_WITHIN).await {
+        if self.shows(&mut shown, revision, VISIBLE_TIMEOUT).await {
             return Ok(());
         }
         if self.stop.is_cancelled() {
@@ -201,8 +201,8 @@ impl Store for EtcdStore {
         self.0.space.oldest()
     }
 
-    fn outdated(&self) -> Revision {
-        self.0.space.outdated()
+    fn compaction_floor(&self) -> Revision {
+        self.0.space.compaction_floor()
     }
 
     async fn sync(&self) -> Result<Revision, StoreError> {

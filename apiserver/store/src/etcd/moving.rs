@@ -9,7 +9,7 @@ use super::layout::Layout;
 use super::leases::Leases;
 use super::members::{Kind, Members};
 use super::mirror::{self, signed, unsigned};
-use super::{EtcdOptions, compactor, form};
+use super::{EtcdOptions, compactor, encoding};
 use crate::{KeyValue, Revision, StoreError};
 use etcd_client::{Client, Compare, CompareOp, DeleteOptions, PutOptions, Txn, TxnOp};
 use futures::{StreamExt, TryStreamExt};
@@ -102,7 +102,7 @@ impl Place {
     async fn put(&self, items: &[KeyValue]) -> Result<(), MoveError> {
         let (mut page, mut bytes) = (Vec::new(), 0);
         for item in items {
-            let value = form::to_etcd(&item.key, &item.value.peek());
+            let value = encoding::to_etcd(&item.key, &item.value.peek());
             let size = item.key.len() + value.len();
             if page.len() == OPS || bytes + size > BYTES {
                 self.put_page(std::mem::take(&mut page)).await?;

@@ -2,8 +2,8 @@
 
 use super::members::Kind;
 use super::mirror::{signed, unsigned};
-use super::{Shared, form};
-use crate::{Guard, KeyValue, Op, Revision, StoreError, Txn};
+use super::{Shared, encoding};
+use crate::{KeyValue, Op, Precondition, Revision, StoreError, Txn};
 use etcd_client::{Client, Compare, CompareOp, PutOptions, TxnOp, TxnOpResponse, TxnResponse};
 
 /// Of these etcd takes what is older than the time that the options say.
@@ -51,7 +51,7 @@ async fn request(shared: &Shared, txn: &Txn) -> Result<etcd_client::Txn, StoreEr
             Op::Put { key, value } => {
                 let lease = if expires(key) { shared.leases.one(&shared.members).await? } else { 0 };
                 let options = PutOptions::new().with_lease(lease);
-                TxnOp::put(shared.layout.path(key), form::to_etcd(key, value), Some(options))
+                TxnOp::put(shared.layout.path(key), encoding::to_etcd(key, value), Some(options))
             }
         });
     }
@@ -66,7 +66,7 @@ fn key_of(op: &Op) -> &str {
     }
 }
 
-fn compare(shared: &Shared, guard: &Guard) -> Compare {
+fn compare(shared: &Shared, guard: &Precondition) -> Compare {
     let expected = guard.expect.map_or(0, signed);
     Compare::mod_revision(shared.layout.path(&guard.key), CompareOp::Equal, expected)
 }
@@ -90,7 +90,7 @@ async fn conflict(shared: &Shared, txn: &Txn, answer: &TxnResponse) -> StoreErro
         let TxnOpResponse::Get(get) = response else { continue };
         let actual = get.kvs().first().map(|kv| KeyValue {
             key: guard.key.clone(),
-            value: form::from_etcd(kv.value()).into(),
+            value: encoding::from_etcd(kv.value()).into(),
             created: unsigned(kv.create_revision()),
             modified: unsigned(kv.mod_revision()),
         });

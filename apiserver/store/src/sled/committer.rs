@@ -36,7 +36,7 @@ const GROUP_BYTES: u64 = 1 << 20;
 /// Batched commits that wait are written when they come to this, whatever the time.
 pub(super) const BATCH_BYTES: usize = 1 << 20;
 /// While writes are refused, how often it is tried whether they could be accepted.
-const PROBE: Duration = Duration::from_secs(2);
+const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 /// Writes are accepted again when this much is free: a segment, the reserve, and some air.
 const FREE_BYTES: u64 = 16 << 20;
 /// After a checkpoint that failed.
@@ -163,7 +163,8 @@ impl Committer {
 
     fn deadline(&self) -> Option<Instant> {
         let read_only = self.shared.read_only.lock().is_some();
-        let probe = read_only.then(|| self.probed.map_or_else(Instant::now, |probed| probed + PROBE));
+        let probe =
+            read_only.then(|| self.probed.map_or_else(Instant::now, |probed| probed + PROBE_INTERVAL));
         let batch = self.batch_since.filter(|_| !read_only).map(|since| since + self.options.batch_delay);
         let verify = self.job.is_none().then_some(self.verify_at);
         let vouch = self.vouch_at().filter(|_| !read_only);
@@ -367,7 +368,7 @@ impl Committer {
 
     fn heal(&mut self) {
         // Refused requests wake the committer too.
-        if self.probed.is_some_and(|probed| probed.elapsed() < PROBE) {
+        if self.probed.is_some_and(|probed| probed.elapsed() < PROBE_INTERVAL) {
             return;
         }
         self.probed = Some(Instant::now());

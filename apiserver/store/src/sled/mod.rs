@@ -261,8 +261,8 @@ impl Store for SledStore {
         self.shared.space.oldest()
     }
 
-    fn outdated(&self) -> Revision {
-        self.shared.space.outdated()
+    fn compaction_floor(&self) -> Revision {
+        self.shared.space.compaction_floor()
     }
 
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {

@@ -21,13 +21,13 @@ use tokio::sync::oneshot;
 /// File with the mark of the last scrubbing.
 pub const MARK: &str = "scrubbed";
 
-type Asked = (String, oneshot::Sender<()>);
+type ScrubRequest = (String, oneshot::Sender<()>);
 
 /// Those who wait for a scrubbing.
 #[derive(Default)]
 pub(super) struct Scrubs {
-    asked: Vec<Asked>,
-    running: Vec<Asked>,
+    asked: Vec<ScrubRequest>,
+    running: Vec<ScrubRequest>,
 }
 
 impl Scrubs {

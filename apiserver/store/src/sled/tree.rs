@@ -11,7 +11,7 @@ use super::record::{Input, put_u64};
 use crate::item::{Item, Present};
 use crate::{Revision, Value};
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -23,8 +23,8 @@ const PIECE: usize = 4096;
 const CACHE_BYTES: u64 = 8 << 20;
 /// sled's own lock outlives a closed tree until its threads have synced a file that they made shorter: seconds on a disk
 /// that others keep busy. Nobody else can hold it, because this store's lock is held first.
-const LOCK_PATIENCE: Duration = Duration::from_secs(60);
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// Of the pieces written at a time when a tree is built anew, to bound what sled holds in memory.
 const PART_BYTES: usize = 4 << 20;
 /// Each frees up to 512 of the pages that sled has replaced; a batch replaces some thousands, and for what is not there
@@ -54,11 +54,17 @@ impl TreeError {
     pub fn is_full(&self) -> bool {
         match self {
             Self::Sled(::sled::Error::Io(error)) | Self::Io(error) => disk::is_full(error),
-            // sled panics with the text of the error it met.
-            Self::Panic(text) => text.contains("StorageFull") || text.contains("No space left"),
+            Self::Panic(text) => panicked_of_full_disk(text),
             _ => false,
         }
     }
+}
+
+/// sled's threads unwrap the errors that they meet: what is left of one is its `Debug` form in the panic's text, with the
+/// name of its [`io::ErrorKind`]. There is nothing else to tell a full disk from a broken one by.
+fn panicked_of_full_disk(text: &str) -> bool {
+    let kinds = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded].map(|kind| format!("{kind:?}"));
+    kinds.iter().any(|kind| text.contains(kind)) || text.contains("No space left")
 }
 
 impl From<::sled::Error> for TreeError {
@@ -164,22 +170,32 @@ fn open(dir: &Path) -> Result<::sled::Db, TreeError> {
         .cache_capacity(CACHE_BYTES)
         .mode(::sled::Mode::LowSpace)
         .flush_every_ms(None);
-    let begun = Instant::now();
-    let db = loop {
-        match config.open() {
-            Err(::sled::Error::Io(error))
-                if begun.elapsed() < LOCK_PATIENCE && error.to_string().contains("acquire lock") =>
-            {
-                std::thread::sleep(LOCK_PAUSE);
-            }
-            other => break other?,
-        }
-    };
+    wait_for_lock(dir)?;
+    let db = config.open()?;
     if fresh {
         File::open(dir.join("conf"))?.sync_all()?;
         disk::sync_dir(dir)?;
     }
     Ok(db)
+}
+
+/// Waits for an earlier store of this process that is still being closed: nobody else gets this far, as the directory has a
+/// lock of its own. sled would say that its file is locked by a text alone.
+fn wait_for_lock(dir: &Path) -> Result<(), TreeError> {
+    let begun = Instant::now();
+    loop {
+        let file = match File::open(dir.join("db")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            file => file?,
+        };
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_TIMEOUT => {
+                std::thread::sleep(LOCK_INTERVAL)
+            }
+            // Not there on this file system, or held for too long: sled says so itself.
+            _ => return Ok(()),
+        }
+    }
 }
 
 /// Puts on stable storage what sled calls flushed.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::testing::{self, World};
+use coracle_api::Origin;
 use serde_json::json;
 
 fn base() -> Object {
@@ -76,10 +77,9 @@ fn a_resize_does_not_restart_what_runs_once() {
     let sidecar = json!({ "name": "i", "image": "i", "restartPolicy": "Always", "resizePolicy": policy });
     check(pod(sidecar.clone()), &[]);
     check(json!({ "spec": { "containers": [{ "name": "c", "image": "i", "resizePolicy": policy }] } }), &[]);
-    let refused =
-        || vec![FieldError { reason: "FieldValueInvalid", field: "spec".into(), detail: refusal.into() }];
     let forgiven = |old: &Value| {
-        let mut errors = refused();
+        let mut errors = vec![FieldError::invalid("spec", &json!("x"), "wrong")];
+        errors[0].origin = Some(Origin::InitContainerRestart);
         crate::forgive_resizes(&mut errors, old);
         errors.is_empty()
     };

@@ -1,7 +1,8 @@
 //! Names, ports and addresses: the checks of [`coracle_api::validation`], each message an error at its path.
 
 use super::super::value::*;
-use coracle_api::{FieldError, validation};
+use coracle_api::validation::AddressMistake;
+use coracle_api::{FieldError, Origin, validation};
 use serde_json::Value;
 
 fn each(messages: Vec<String>, value: impl Into<Value> + Clone, path: &Path, errors: &mut Errors) {
@@ -69,7 +70,18 @@ pub fn header_name(name: &str, path: &Path, errors: &mut Errors) {
 }
 
 pub fn ip(text: &str, path: &Path, errors: &mut Errors) {
-    each(validation::ip(text), text, path, errors);
+    address(validation::ip(text), text, path, errors);
+}
+
+fn address(mistake: Option<AddressMistake>, text: &str, path: &Path, errors: &mut Errors) {
+    match mistake {
+        None => {}
+        Some(AddressMistake::Unreadable(detail)) => errors.invalid(path, text, detail),
+        Some(AddressMistake::Form(detail)) => {
+            let origin = Origin::AddressForm(text.to_owned());
+            errors.with_origin(&origin, |errors| errors.invalid(path, text, detail));
+        }
+    }
 }
 
 /// An address that something outside of the cluster can be reached at.
@@ -97,9 +109,9 @@ pub fn not_special(text: &str, path: &Path, errors: &mut Errors) {
 
 /// On update: what is wrong with addresses only as they are written is forgiven where the old object has the same ones.
 pub fn forgive_addresses(errors: &mut Vec<FieldError>, old: &Value) {
-    errors.retain(|error| {
-        let of_writing = validation::ONCE_VALID.iter().any(|wrong| error.detail.ends_with(wrong));
-        !of_writing || !strings(old).any(|was| error.detail.contains(&format!("\"{was}\"")))
+    errors.retain(|error| match &error.origin {
+        Some(Origin::AddressForm(text)) => !strings(old).any(|was| was == text),
+        _ => true,
     });
 }
 
@@ -113,7 +125,7 @@ fn strings(value: &Value) -> Box<dyn Iterator<Item = &str> + '_> {
 }
 
 pub fn cidr(text: &str, path: &Path, errors: &mut Errors) {
-    each(validation::cidr(text), text, path, errors);
+    address(validation::cidr(text), text, path, errors);
 }
 
 /// What a client is warned of that writes an IPv6 address in another than the canonical form.

@@ -7,7 +7,7 @@
 use super::ranges::Ranges;
 use super::*;
 use bytes::Bytes;
-use coracle_store::{Guard, Op};
+use coracle_store::{Op, Precondition};
 use rand::Rng;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -26,19 +26,19 @@ struct Holding {
 }
 
 pub fn transaction_ops(
-    write: Write,
+    write: WriteKind,
     object: &mut Object,
     old: Option<&Object>,
     env: &Env,
 ) -> Result<TransactionOps, ApiError> {
     let before = match write {
-        Write::Create => Holding::default(),
-        Write::Update => old.map(holding).unwrap_or_default(),
-        Write::Delete => holding(old.unwrap_or(object)),
+        WriteKind::Create => Holding::default(),
+        WriteKind::Update => old.map(holding).unwrap_or_default(),
+        WriteKind::Delete => holding(old.unwrap_or(object)),
     };
     let after = match write {
-        Write::Delete => Holding::default(),
-        Write::Create | Write::Update => {
+        WriteKind::Delete => Holding::default(),
+        WriteKind::Create | WriteKind::Update => {
             let mut errors = Vec::new();
             fill(object, &before, env, &mut Errors(&mut errors))?;
             if !errors.is_empty() {
@@ -74,7 +74,7 @@ fn difference(service: &Object, before: &Holding, after: &Holding, env: &Env) ->
     let mut result = TransactionOps::default();
     let mut take = |key: String, value: Bytes| {
         let key: std::sync::Arc<str> = key.into();
-        result.guards.push(Guard { key: key.clone(), expect: None });
+        result.guards.push(Precondition { key: key.clone(), expect: None });
         result.ops.push(Op::Put { key, value });
     };
     for ip in after.ips.difference(&before.ips) {

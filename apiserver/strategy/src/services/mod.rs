@@ -12,7 +12,7 @@ mod validate;
 use super::value::*;
 use super::{
     Column, CreateStrategy, Env, ResourceFacts, SelectableFields, StatusStrategy, TableConvertor,
-    TransactionOps, TransactionStrategy, UpdateStrategy, Write, copy_field, duration,
+    TransactionOps, TransactionStrategy, UpdateStrategy, WriteKind, copy_field, duration,
 };
 use crate::{Facts, FieldLabels};
 use coracle_api::meta::NameRule;
@@ -130,7 +130,7 @@ impl TransactionStrategy for Services {
 
     fn transaction_ops(
         &self,
-        write: Write,
+        write: WriteKind,
         object: &mut Object,
         old: Option<&Object>,
         env: &Env,

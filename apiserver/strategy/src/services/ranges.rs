@@ -1,7 +1,7 @@
 //! The ranges that cluster IPs come from: those of all ServiceCIDR objects that are in use
 //! (<https://kubernetes.io/docs/tasks/network/extend-service-ip-ranges/>, KEP-1880).
 
-use super::super::Reader;
+use super::super::ObjectReader;
 use super::families::Configured;
 use super::*;
 use ipnet::{IpNet, Ipv4Net};
@@ -18,7 +18,7 @@ const TRIES: usize = 16;
 
 /// The families that Services may have: those of the server's own ranges in their order, whatever other ranges there are.
 /// Where somebody has deleted these, those of the others.
-pub fn configured(read: &dyn Reader) -> Configured {
+pub fn configured(read: &dyn ObjectReader) -> Configured {
     let own = read.get(SERVICE_CIDRS, "", FIRST).map(|own| vec![own]);
     let objects = own.unwrap_or_else(|| read.list(SERVICE_CIDRS, ""));
     let mut families = Vec::new();
@@ -38,7 +38,7 @@ pub struct Ranges(Vec<IpNet>);
 
 impl Ranges {
     /// Those that addresses of one family come from.
-    pub fn of(read: &dyn Reader, family: &str) -> Self {
+    pub fn of(read: &dyn ObjectReader, family: &str) -> Self {
         let mut objects = read.list(SERVICE_CIDRS, "");
         let mut all = vec![DEFAULT_RANGE];
         if !objects.is_empty() {

@@ -22,7 +22,7 @@ fn create(world: &World, patch: &Value) -> Result<(Object, TransactionOps), Stri
     if let Some(error) = errors.first() {
         return Err(error.to_string());
     }
-    let found = Services.transaction_ops(Write::Create, &mut object, None, &world.env());
+    let found = Services.transaction_ops(WriteKind::Create, &mut object, None, &world.env());
     found.map(|c| (object, c)).map_err(|e| e.message)
 }
 
@@ -37,7 +37,7 @@ fn update(world: &World, old: &Object, patch: &Value) -> Result<(Object, Transac
     if let Some(error) = errors.first() {
         return Err(error.to_string());
     }
-    let found = Services.transaction_ops(Write::Update, &mut new, Some(old), &world.env());
+    let found = Services.transaction_ops(WriteKind::Update, &mut new, Some(old), &world.env());
     found.map(|c| (new, c)).map_err(|e| e.message)
 }
 
@@ -216,7 +216,7 @@ fn addresses_stay_and_are_released() {
     assert_eq!(keys(&transaction_ops), [format!("-ipaddresses.networking.k8s.io//{ip}")]);
     let mut gone = object.clone();
     let transaction_ops =
-        Services.transaction_ops(Write::Delete, &mut gone, Some(&object), &world.env()).unwrap();
+        Services.transaction_ops(WriteKind::Delete, &mut gone, Some(&object), &world.env()).unwrap();
     assert_eq!(keys(&transaction_ops), [format!("-ipaddresses.networking.k8s.io//{ip}")]);
 }
 

@@ -84,7 +84,7 @@ fn a_change_is_taken_up_and_a_broken_one_is_not() {
     let made = remote(dir.path(), "{ server: 'https://localhost:1' }", "{ tokenFile: token }").unwrap();
     let before = made.current();
     let look = || {
-        made.state.lock().looked = Instant::now() - LOOK_EVERY;
+        made.state.lock().looked = Instant::now() - LOOK_INTERVAL;
         made.current()
     };
     assert!(Arc::ptr_eq(&before, &look()), "nothing had changed");

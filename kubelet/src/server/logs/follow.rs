@@ -24,7 +24,7 @@ const MAX_LINE: usize = 1 << 20;
 
 /// How often it is asked whether the container still runs, while its log is followed and nothing is written: its end
 /// leaves no trace in the file.
-const CHECK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Sends the log to `out` until its end or limit, or with `follow` until the container has ended (`alive` is false)
 /// or the client is gone. Partial lines and lines cut by rotation come out whole.
@@ -57,7 +57,7 @@ pub(super) async fn copy(
         tokio::select! {
             () = out.closed() => return Ok(()),
             changed = changes.wait() => changed?,
-            () = tokio::time::sleep(CHECK) => {}
+            () = tokio::time::sleep(CHECK_INTERVAL) => {}
         }
     }
     if !printer.is_done() {

@@ -29,7 +29,7 @@ const MAX_UNSENT: usize = 128 << 10;
 
 /// How long a client has to answer the closing handshake. Until then what it still sends is thrown away, because
 /// closing a connection with unread bytes can cost it the last ones sent.
-const CLOSING: Duration = Duration::from_secs(2);
+const CLOSING_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) const NORMAL: (CloseCode, &str) = (CloseCode::Normal, "");
 
@@ -102,7 +102,7 @@ pub(super) async fn close<S>(
         while input.next().await.is_some_and(|message| message.is_ok()) {}
         Ok::<_, tungstenite::Error>(())
     };
-    match tokio::time::timeout(CLOSING, handshake).await {
+    match tokio::time::timeout(CLOSING_TIMEOUT, handshake).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "closing a WebSocket"),
         Err(_) => tracing::debug!("WebSocket client did not answer the closing handshake"),

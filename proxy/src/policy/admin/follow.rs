@@ -12,7 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// So long is waited for what is there at the start: a server that does not let this node read definitions must not keep
 /// NetworkPolicies out of force.
-const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// All policies of administrators. Cloning shares them.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ impl AdminPolicies {
     /// Returns when everything that is there is known, or after a time in which it should have been.
     pub async fn settled(&self) {
         let mut settled = self.settled.clone();
-        if tokio::time::timeout(SETTLE, settled.wait_for(|settled| *settled)).await.is_err() {
+        if tokio::time::timeout(SETTLE_TIMEOUT, settled.wait_for(|settled| *settled)).await.is_err() {
             tracing::warn!(
                 "whether there are policies of administrators is not known, NetworkPolicies are brought into force without them"
             );

@@ -1,7 +1,7 @@
 //! The cluster's DNS where it is no pod, and is one to policies all the same.
 
 use super::targets::{labelled, selector};
-use super::{Planner, hashed};
+use super::{PolicyPlanner, hashed};
 use crate::family::Family;
 use crate::policy::model::{Peer, Peers, PortMatch};
 use crate::policy::plan::Direction;
@@ -60,7 +60,7 @@ impl DnsProtocol {
     }
 }
 
-impl Planner<'_> {
+impl PolicyPlanner<'_> {
     /// What a rule says of the cluster's DNS, and of nothing else of the machine that it answers on.
     pub(super) fn dns(&mut self, peers: &Peers, ports: &[PortMatch], verdict: &str) -> Vec<String> {
         let mut lines = Vec::new();

@@ -110,7 +110,7 @@ pub struct Plan {
 /// The plan of one family.
 pub fn plan(world: World<'_>, family: Family) -> Plan {
     let targets = targets(world, family);
-    let mut planner = Planner { world, family, targets: &targets, plan: Plan::default() };
+    let mut planner = PolicyPlanner { world, family, targets: &targets, plan: Plan::default() };
     for direction in Direction::ALL {
         planner.judge(direction);
         planner.close(direction);
@@ -118,14 +118,14 @@ pub fn plan(world: World<'_>, family: Family) -> Plan {
     planner.plan
 }
 
-struct Planner<'a> {
+struct PolicyPlanner<'a> {
     world: World<'a>,
     family: Family,
     targets: &'a [Target<'a>],
     plan: Plan,
 }
 
-impl Planner<'_> {
+impl PolicyPlanner<'_> {
     /// Chains for everything that is said of the pods of this node. A pod's chain is what the administrators' first tier
     /// says, then what NetworkPolicies say where some isolate it, and otherwise what the last tier says.
     fn judge(&mut self, direction: Direction) {

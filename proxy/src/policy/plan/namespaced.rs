@@ -1,7 +1,7 @@
 //! What NetworkPolicies say.
 
 use super::targets::{labelled, selector};
-use super::{Direction, PASSES, Planner};
+use super::{Direction, PASSES, PolicyPlanner};
 use crate::policy::model::{Peer, Peers, PortMatch};
 use coracle_api::selector::LabelSelector;
 use ipnet::IpNet;
@@ -62,7 +62,7 @@ fn peer_of(peer: &NetworkPolicyPeer, namespace: &str) -> Option<Peer> {
     Some(Peer::Pods { scope: namespaces.is_none().then(|| namespace.to_owned()), namespaces, pods })
 }
 
-impl Planner<'_> {
+impl PolicyPlanner<'_> {
     /// What NetworkPolicies let through, by the pods of this node that they isolate (their places among the targets).
     pub(super) fn isolating(&mut self, direction: Direction) -> BTreeMap<usize, Vec<String>> {
         let mut by_pod: BTreeMap<usize, Vec<String>> = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! How the other end of a packet, and its port, are known.
 
 use super::targets::{Target, labelled, selector};
-use super::{Direction, Planner, hashed};
+use super::{Direction, PolicyPlanner, hashed};
 use crate::family::Family;
 use crate::policy::model::{Peer, Peers, PortMatch};
 use coracle_api::selector::LabelSelector;
@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-impl Planner<'_> {
+impl PolicyPlanner<'_> {
     /// One line for each way in which a packet can be what a rule is about.
     pub(super) fn rule(
         &mut self,

@@ -1,7 +1,7 @@
 //! What administrators' policies say: the first rule that a packet meets decides.
 
 use super::targets::{labelled, selector};
-use super::{Direction, PASSES, Planner};
+use super::{Direction, PASSES, PolicyPlanner};
 use crate::policy::model::{Action, AdminPolicy, AdminRule, Tier};
 use coracle_api::selector::LabelSelector;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub(super) fn ending(lines: Option<&Vec<Line>>, next: &str) -> Vec<String> {
     lines.into_iter().flatten().map(line).collect()
 }
 
-impl Planner<'_> {
+impl PolicyPlanner<'_> {
     /// By the pods of this node that policies of a tier select: what those say, in their order.
     pub(super) fn tier(&mut self, tier: Tier, direction: Direction) -> BTreeMap<usize, Vec<Line>> {
         let mut by_pod: BTreeMap<usize, Vec<Line>> = BTreeMap::new();

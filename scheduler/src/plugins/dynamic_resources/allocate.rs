@@ -3,7 +3,7 @@
 use super::capacity::{self, Amounts};
 use super::devices::Device;
 use super::requests::{Want, alternatives};
-use super::selector::Selectors;
+use super::selector::CompiledSelectors;
 use super::taken::Taken;
 use crate::framework::Cluster;
 use coracle_api::quantity::Quantity;
@@ -21,7 +21,7 @@ pub const TIMED_OUT: &str = "timed out trying to allocate devices";
 
 /// What there is to choose from.
 #[derive(Clone, Copy)]
-pub struct Offer<'o> {
+pub struct AvailableDevices<'o> {
     /// Of one node.
     pub devices: &'o [Device],
     pub taken: &'o Taken,
@@ -51,9 +51,9 @@ pub struct Found<'c> {
 
 struct Search<'c, 's> {
     claims: &'c [Arc<Value>],
-    offer: Offer<'s>,
+    offer: AvailableDevices<'s>,
     left: Vec<Quantity>,
-    selectors: &'s mut Selectors,
+    selectors: &'s mut CompiledSelectors,
     steps: &'s mut usize,
 }
 
@@ -208,9 +208,9 @@ impl<'c> Search<'c, '_> {
 /// [`TIMED_OUT`]; everything else is a fault of a claim or a class, on whatever node it is found.
 pub fn allocate<'c>(
     claims: &'c [Arc<Value>],
-    offer: Offer<'_>,
+    offer: AvailableDevices<'_>,
     cluster: &dyn Cluster,
-    selectors: &mut Selectors,
+    selectors: &mut CompiledSelectors,
 ) -> Result<Option<Found<'c>>, String> {
     let ways = alternatives(claims, cluster)?;
     let mut steps = 0;

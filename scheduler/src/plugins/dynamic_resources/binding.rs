@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// What was written is seen by then, unless the watch of claims stands still.
-const SEEN_WITHIN: Duration = Duration::from_secs(30);
+const SEEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How far the devices of an allocated claim are.
 #[derive(Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl DynamicResources {
                 }
             }
         };
-        let ended = tokio::time::timeout(SEEN_WITHIN, wait).await;
+        let ended = tokio::time::timeout(SEEN_TIMEOUT, wait).await;
         ended.unwrap_or_else(|_| Status::Error("written claims were not seen in time".to_owned()))
     }
 

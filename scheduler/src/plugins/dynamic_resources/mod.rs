@@ -24,14 +24,14 @@ use crate::cache::{NodeInfo, PodInfo, Snapshot};
 use crate::framework::{
     Attempt, Cluster, ClusterEvent, CycleState, NodeScore, ObjectKind, Plugin, Point, PostFilter, Status,
 };
-use allocate::Offer;
+use allocate::AvailableDevices;
 use coracle_api::duration;
 use decided::{Decided, Extended, InBinding};
 use devices::Place;
 use inventory::Inventory;
 use k8s_openapi::api::core::v1::PodResourceClaim;
 use parking_lot::Mutex;
-use selector::Selectors;
+use selector::CompiledSelectors;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub struct DynamicResources {
     binding_timeout: Duration,
     /// How long devices may be looked for on one node; zero for as long as it takes.
     filter_timeout: Duration,
-    selectors: Mutex<Selectors>,
+    selectors: Mutex<CompiledSelectors>,
     in_binding: InBinding,
 }
 
@@ -217,7 +217,12 @@ impl DynamicResources {
         let devices = claims.inventory.on_node(node);
         let until =
             Some(self.filter_timeout).filter(|time| !time.is_zero()).map(|time| Instant::now() + time);
-        let offer = Offer { devices: &devices, taken: &claims.taken, left: claims.inventory.left(), until };
+        let offer = AvailableDevices {
+            devices: &devices,
+            taken: &claims.taken,
+            left: claims.inventory.left(),
+            until,
+        };
         let mut selectors = self.selectors.lock();
         let found = allocate::allocate(&open, offer, self.cluster.as_ref(), &mut selectors)?;
         let Some(found) = found else { return Ok(None) };

@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 
 /// Compiled expressions, kept: claims of one workload repeat theirs.
 #[derive(Default)]
-pub struct Selectors {
+pub struct CompiledSelectors {
     compiled: HashMap<String, Result<Arc<Program>, String>>,
 }
 
@@ -65,7 +65,7 @@ fn variable<'a>(device: &Device) -> Value<'a> {
     ])
 }
 
-impl Selectors {
+impl CompiledSelectors {
     /// Whether the device satisfies every selector of a list (`[{cel: {expression}}]`). An error is the fault of who has
     /// the list, which `owner` names, and of no device: upstream's words for it.
     pub fn match_all(

@@ -31,11 +31,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Between two notes of how much was copied: each is a write that is kept. Longer, and people think that nothing moves.
-const NOTE: Duration = Duration::from_secs(2);
+const NOTE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Before another attempt. Shorter, and a node that is away is asked all the time; longer, and one that begins anew is
 /// waited for.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What would be moved.
 #[derive(Debug)]
@@ -231,7 +231,7 @@ impl LocalPath {
         });
         let mut copying = self.carrier.write(&route.to.node, &route.wanted, stream.boxed());
         loop {
-            match tokio::time::timeout(NOTE, &mut copying).await {
+            match tokio::time::timeout(NOTE_INTERVAL, &mut copying).await {
                 Ok(written) => return written.map(Some),
                 Err(_) if self.note(name, sent.load(Ordering::Relaxed)).await => {}
                 Err(_) => return Ok(None),
@@ -279,7 +279,7 @@ impl LocalPath {
             self.write_state(volume, &Move { message: why.clone(), ..state }).await?;
         }
         // What is written of an attempt wakes the volume at once.
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
         Err(ReconcileError::Other(why))
     }
 

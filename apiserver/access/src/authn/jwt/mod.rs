@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 use validation::Compiled;
 
 /// For one document, and its largest size in bytes: a set has a few keys of half a KiB.
-const FETCH_WITHIN: Duration = Duration::from_secs(30);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 const DOCUMENT_BYTES: usize = 1 << 20;
 /// How long a token's user is remembered: upstream's ten seconds. Beyond the token's own end it never is.
 const REMEMBERED: Duration = Duration::from_secs(10);
@@ -53,7 +53,7 @@ pub struct Https;
 
 impl Web for Https {
     fn get<'a>(&'a self, url: &'a str, roots: Option<&'a [u8]>) -> BoxFuture<'a, Result<Bytes, String>> {
-        webhook::get(url, roots, DOCUMENT_BYTES, FETCH_WITHIN)
+        webhook::get(url, roots, DOCUMENT_BYTES, FETCH_TIMEOUT)
             .map(|got| got.map_err(|e| e.to_string()))
             .boxed()
     }

@@ -18,13 +18,13 @@ const WELL_KNOWN: &str = "/.well-known/openid-configuration";
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// After so long the keys are fetched again, so that one that was taken back is believed no longer; upstream waits for
 /// a token with an unknown key, and keeps the others for ever.
-const REFRESH: Duration = Duration::from_secs(300);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(300);
 /// Fetches that tokens with unknown keys may cause at once, and the time after which there is another one: whoever makes
 /// such tokens up must not have the issuer asked by each.
 const FETCHES: u32 = 5;
-const FETCH_AGAIN: Duration = Duration::from_secs(10);
+const FETCH_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a request waits for newer keys.
-const WAIT: Duration = Duration::from_secs(10);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whoever gets documents over HTTPS, in bounded time and size.
 pub trait Web: Send + Sync + 'static {
@@ -55,9 +55,9 @@ struct Allowance {
 impl Allowance {
     fn take(&mut self) -> bool {
         let now = Instant::now();
-        while self.left < FETCHES && now.duration_since(self.since) >= FETCH_AGAIN {
+        while self.left < FETCHES && now.duration_since(self.since) >= FETCH_RETRY_INTERVAL {
             self.left += 1;
-            self.since += FETCH_AGAIN;
+            self.since += FETCH_RETRY_INTERVAL;
         }
         if self.left == FETCHES {
             self.since = now;
@@ -111,7 +111,7 @@ impl Source {
                 self.fetch().await;
             }
         };
-        if tokio::time::timeout(WAIT, fetch).await.is_err() {
+        if tokio::time::timeout(WAIT_TIMEOUT, fetch).await.is_err() {
             tracing::warn!(issuer = self.address.issuer, "no newer keys in time");
         }
         self.keys()
@@ -167,7 +167,7 @@ async fn maintain(source: Weak<Source>) {
             let _held = alive.fetching.lock().await;
             alive.fetch().await
         };
-        let pause = if fetched || alive.keys().is_some() { REFRESH } else { RETRY_INTERVAL };
+        let pause = if fetched || alive.keys().is_some() { REFRESH_INTERVAL } else { RETRY_INTERVAL };
         drop(alive);
         tokio::time::sleep(pause).await;
     }

@@ -31,8 +31,7 @@ pub fn compile(
     disallowed: &[String],
 ) -> Result<Vec<Compiled>, Vec<FieldError>> {
     if config.jwt.len() > MOST_ISSUERS {
-        let detail = format!("Too many: {}: must have at most {MOST_ISSUERS} items", config.jwt.len());
-        return Err(vec![FieldError { reason: "FieldValueTooMany", field: "jwt".to_owned(), detail }]);
+        return Err(vec![FieldError::too_many("jwt", config.jwt.len(), MOST_ISSUERS)]);
     }
     let mut check = Check { errors: Vec::new(), disallowed };
     let (mut issuers, mut discoveries) = (BTreeSet::new(), BTreeSet::new());

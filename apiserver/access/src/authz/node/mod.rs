@@ -12,12 +12,12 @@ pub use token::check_token;
 use super::rules::Resolved;
 use super::{Attributes, Authorizer, Decision};
 use coracle_api::UserInfo;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use related::Relations;
 use std::sync::Arc;
 
 pub(super) struct NodeAuthorizer {
-    read: Arc<dyn Reader>,
+    read: Arc<dyn ObjectReader>,
 }
 
 /// The node whose kubelet this user is.
@@ -49,7 +49,7 @@ fn no(why: &str) -> Verdict {
 }
 
 impl NodeAuthorizer {
-    pub fn new(read: Arc<dyn Reader>) -> Self {
+    pub fn new(read: Arc<dyn ObjectReader>) -> Self {
         Self { read }
     }
 

@@ -2,14 +2,14 @@
 
 use coracle_api::Object;
 use coracle_api::well_known;
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use serde_json::Value;
 use std::sync::Arc;
 
 const CLAIMS: &str = "persistentvolumeclaims";
 
 pub(super) struct Relations<'a> {
-    pub read: &'a dyn Reader,
+    pub read: &'a dyn ObjectReader,
     pub node: &'a str,
 }
 

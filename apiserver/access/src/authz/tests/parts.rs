@@ -13,7 +13,7 @@ fn parameters_of_policies_are_for_those_who_may_read_them() {
     world.put(&format!("validatingadmissionpolicies.{GROUP}"), kind("ConfigMap"));
     let check = |resource: &str, object: &Value, old: Option<&Value>, user: &UserInfo| {
         let authorizer = chain(&world);
-        let asked = params::Asked { user, authorizer: &authorizer, read: world.as_ref() };
+        let asked = params::ReferenceCheck { user, authorizer: &authorizer, read: world.as_ref() };
         params::check(resource, object, old, asked).map_err(|error| error.to_string())
     };
     let (jane, policies) = (user("jane"), "validatingadmissionpolicies");

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// For one question with all its attempts, whatever the timeout of one is: as long as a request may take by default.
 /// Without it, a webhook that answers 500 slowly would hold a request for minutes.
-const ALTOGETHER: Duration = Duration::from_secs(60);
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Answers of one webhook that are kept, as upstream.
 const MOST_ANSWERS: usize = 8192;
@@ -89,7 +89,7 @@ impl Webhook {
             self.metrics.asked(name, last, took);
         };
         let posted = self.remote.post_repeatedly(*timeout, *backoff, review.body(*version), watch);
-        let answer = match tokio::time::timeout(ALTOGETHER, posted).await {
+        let answer = match tokio::time::timeout(TOTAL_TIMEOUT, posted).await {
             Ok(Ok(answer)) => Status::read(&answer, *version),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err("context deadline exceeded".to_owned()),

@@ -14,7 +14,7 @@ use axum::Router;
 use axum::body::Body;
 use coracle_api::UserInfo;
 use coracle_api::node_addresses::{CHECKED_ADDRESSES, shown};
-use coracle_requests::Reader;
+use coracle_requests::ObjectReader;
 use coracle_resources::cache::{Cache, CachedObject, Filter, Item, Watcher};
 use futures::future::join_all;
 use http::{Request, StatusCode};
@@ -35,7 +35,7 @@ const NODES: &str = "nodes.";
 /// After a look that did not meet the node, doubled up to the longest: a kubelet has its certificate some seconds after
 /// it has registered.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-const LONGEST_RETRY: Duration = Duration::from_secs(300);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Until a node is met again where it was met. An address that went to another machine is no node's for so long at the
 /// most, in case the node does not say so itself.
@@ -45,7 +45,7 @@ const MET_FOR: Duration = Duration::from_secs(3600);
 const AT_ONCE: usize = 16;
 
 /// Before a watch that was lost begins again.
-const AGAIN: Duration = Duration::from_millis(100);
+const RESUME_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What is kept of a node.
 struct Known {
@@ -104,7 +104,7 @@ impl NodeAddressController {
                         }
                     }
                     None => {
-                        tokio::time::sleep(AGAIN).await;
+                        tokio::time::sleep(RESUME_INTERVAL).await;
                         watcher = self.begin();
                     }
                 },
@@ -200,7 +200,7 @@ impl NodeAddressController {
         }
         let pause = if whole && written.is_ok() { MET_FOR } else { known.pause };
         known.due = Instant::now() + pause.mul_f64(rand::random_range(0.8..1.2));
-        known.pause = (known.pause * 2).min(LONGEST_RETRY);
+        known.pause = (known.pause * 2).min(MAX_RETRY_INTERVAL);
     }
 
     /// Notes where the node of this uid was met. A node that is gone needs no note.

@@ -3,8 +3,8 @@
 use super::super::super::rules;
 use super::super::super::value::*;
 use super::{Context, claims, env, mounts, probes, resources, security};
-use coracle_api::FieldError;
 use coracle_api::pod::restarts_as_sidecar;
+use coracle_api::{FieldError, Origin};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -122,20 +122,21 @@ fn resize_policies(container: &Value, context: &Context, path: &Path, errors: &m
     }
 }
 
-/// What is said of a resize that restarts what runs once.
-const NO_RESTART: &str = "must not be set to 'RestartContainer' for non-sidecar initContainers";
-
 fn restarts_by_resize(container: &Value, path: &Path, errors: &mut Errors) {
     for (i, policy) in list_at(container, "resizePolicy").iter().enumerate() {
         if str_at(policy, "restartPolicy") == "RestartContainer" {
-            errors.invalid(&path.index(i).field("restartPolicy"), "RestartContainer", NO_RESTART);
+            let detail = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+            let here = path.index(i).field("restartPolicy");
+            errors.with_origin(&Origin::InitContainerRestart, |errors| {
+                errors.invalid(&here, "RestartContainer", detail);
+            });
         }
     }
 }
 
 /// On update: init containers may be restarted by a resize where those of the old object were, in a pod or a template.
 pub fn forgive_resizes(errors: &mut Vec<FieldError>, old: &Value) {
-    let refused = |error: &FieldError| error.detail.ends_with(NO_RESTART);
+    let refused = |error: &FieldError| error.origin == Some(Origin::InitContainerRestart);
     if errors.iter().any(refused) && has_restarts(old) {
         errors.retain(|error| !refused(error));
     }

@@ -3,7 +3,7 @@
 use super::super::super::rules::{self, internal};
 use super::super::super::value::*;
 use super::os;
-use coracle_api::FieldError;
+use coracle_api::{FieldError, Origin};
 use serde_json::Value;
 
 const PROFILES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
@@ -22,7 +22,9 @@ pub fn pod(context: &Value, path: &Path, errors: &mut Errors) {
         id(group, &path.field("supplementalGroups").index(i), errors);
     }
     rules::one_of_if_set(context, "fsGroupChangePolicy", &["Always", "OnRootMismatch"], path, errors);
-    rules::one_of_if_there(context, LABELLING, &["Recursive"], path, errors);
+    errors.with_origin(&Origin::VolumeLabelling, |errors| {
+        rules::one_of_if_there(context, LABELLING, &["Recursive"], path, errors);
+    });
     rules::one_of_if_set(context, "supplementalGroupsPolicy", &["Merge", "Strict"], path, errors);
     let mut seen = std::collections::HashSet::new();
     for (i, sysctl) in list_at(context, "sysctls").iter().enumerate() {
@@ -51,7 +53,9 @@ pub fn shared_sysctls(spec: &Value, path: &Path, errors: &mut Errors) {
         let name = str_at(sysctl, "name");
         for (field, detail) in ["hostNetwork", "hostIPC"].into_iter().zip(SHARED) {
             if bool_at(spec, field) && namespace_of(name) == Some(field) {
-                errors.invalid(&here.index(i).field("name"), name, detail);
+                errors.with_origin(&Origin::SharedSysctl, |errors| {
+                    errors.invalid(&here.index(i).field("name"), name, detail);
+                });
             }
         }
     }
@@ -63,19 +67,10 @@ pub fn forgive_contexts(errors: &mut Vec<FieldError>, new: &Value, old: &Value) 
         return;
     }
     if shares(old) {
-        let mut shared = Vec::new();
-        find_shared(new, &mut shared);
-        let is_of = |error: &FieldError, found: &FieldError| {
-            // The spec that it was found in may be a template's.
-            (error.reason, &error.detail) == (found.reason, &found.detail)
-                && error.field.ends_with(&found.field)
-        };
-        errors.retain(|error| !shared.iter().any(|found| is_of(error, found)));
+        errors.retain(|error| error.origin != Some(Origin::SharedSysctl));
     }
     if labels_by_mount(new) && labels_by_mount(old) {
-        let is_by_mount =
-            |error: &FieldError| error.reason == "FieldValueNotSupported" && error.field.ends_with(LABELLING);
-        errors.retain(|error| !is_by_mount(error));
+        errors.retain(|error| error.origin != Some(Origin::VolumeLabelling));
     }
 }
 

@@ -1,6 +1,6 @@
 //! One member of etcd, in a directory and at ports of its own. Needs Debian's etcd-server.
 
-use coracle_tests::cluster::free_port;
+use crate::cluster::free_port;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::path::Path;
@@ -22,6 +22,16 @@ impl Etcd {
 
     /// Likewise, with these further flags; they are told the directory.
     pub fn start_with(scheme: &str, further: impl FnOnce(&Path) -> Vec<String>) -> Self {
+        let quick = |dir: &Path| [vec!["--unsafe-no-fsync".to_owned()], further(dir)].concat();
+        Self::run(scheme, quick)
+    }
+
+    /// One that says only after its disk has it that it has a write: to be measured.
+    pub fn durable() -> Self {
+        Self::run("http", |_| ["--log-level", "error"].map(str::to_owned).to_vec())
+    }
+
+    fn run(scheme: &str, further: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let dir = tempfile::tempdir().expect("temporary directory");
         let url = format!("{scheme}://127.0.0.1:{}", free_port());
         let peer = format!("http://127.0.0.1:{}", free_port());
@@ -34,12 +44,20 @@ impl Etcd {
             ("--initial-cluster", format!("default={peer}")),
         ];
         let own = own.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
-        let flags: Vec<String> =
-            own.chain(["--unsafe-no-fsync".to_owned()]).chain(further(dir.path())).collect();
+        let flags: Vec<String> = own.chain(further(dir.path())).collect();
         Self { process: spawn(&flags), url, flags, dir }
     }
 
-    /// A file in the directory that goes with it.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Where its data is, and whatever goes with it.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A file in that directory.
     pub fn file(&self, name: &str) -> String {
         self.dir.path().join(name).display().to_string()
     }
@@ -58,7 +76,7 @@ impl Etcd {
     }
 
     pub fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.process.id()).expect("a process id"));
+        let pid = Pid::from_raw(i32::try_from(self.pid()).expect("a process id"));
         kill(pid, signal).expect("etcd runs");
     }
 

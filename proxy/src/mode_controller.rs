@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub type Make = Box<dyn Fn(Mode, Family) -> Box<dyn Backend> + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
-pub enum KeepError {
+pub enum ModeError {
     #[error("mode {mode}, {}", family.name())]
     Begin {
         mode: Mode,
@@ -37,7 +37,7 @@ type Backends = BTreeMap<Family, Box<dyn Backend>>;
 /// How long each family took.
 pub type Times = BTreeMap<Family, Duration>;
 
-pub struct Keeper {
+pub struct ModeController {
     make: Make,
     conntrack: Box<dyn Conntrack>,
     mode: Option<Mode>,
@@ -48,7 +48,7 @@ pub struct Keeper {
     told_of_leftovers: bool,
 }
 
-impl Keeper {
+impl ModeController {
     pub fn new(make: Make, conntrack: Box<dyn Conntrack>) -> Self {
         Self {
             make,
@@ -82,9 +82,9 @@ impl Keeper {
     /// Brings the plans into force in a mode. A family that the cluster does not use is left alone until it does.
     ///
     /// # Errors
-    /// [`KeepError::Begin`]: another mode was asked for, and could not begin; the one before is still in force.
-    /// [`KeepError::Sync`]: the rules in force may be older than the plans; the next call writes them all.
-    pub async fn put(&mut self, mode: Mode, plans: &[Plan]) -> Result<Times, KeepError> {
+    /// [`ModeError::Begin`]: another mode was asked for, and could not begin; the one before is still in force.
+    /// [`ModeError::Sync`]: the rules in force may be older than the plans; the next call writes them all.
+    pub async fn put(&mut self, mode: Mode, plans: &[Plan]) -> Result<Times, ModeError> {
         let times = if self.mode == Some(mode) {
             self.sync(mode, plans).await?
         } else {
@@ -98,16 +98,16 @@ impl Keeper {
         Ok(times)
     }
 
-    async fn sync(&mut self, mode: Mode, plans: &[Plan]) -> Result<Times, KeepError> {
+    async fn sync(&mut self, mode: Mode, plans: &[Plan]) -> Result<Times, ModeError> {
         let mut times = Times::new();
         for plan in plans {
             let (family, began) = (plan.family, Instant::now());
             if let Some(backend) = self.backends.get_mut(&family) {
                 let synced = backend.sync(plan).await;
-                synced.map_err(|source| KeepError::Sync { mode, family, source })?;
+                synced.map_err(|source| ModeError::Sync { mode, family, source })?;
             } else if plan.is_used() {
                 let backend = self.begun(mode, plan).await;
-                let backend = backend.map_err(|source| KeepError::Begin { mode, family, source })?;
+                let backend = backend.map_err(|source| ModeError::Begin { mode, family, source })?;
                 self.backends.insert(family, backend);
             } else {
                 continue;
@@ -135,7 +135,7 @@ impl Keeper {
         }
     }
 
-    async fn change(&mut self, mode: Mode, plans: &[Plan]) -> Result<Times, KeepError> {
+    async fn change(&mut self, mode: Mode, plans: &[Plan]) -> Result<Times, ModeError> {
         let mut times = Times::new();
         let mut begun = Backends::new();
         // One family is always there, so that a mode that does not work is found out at once.
@@ -153,7 +153,7 @@ impl Keeper {
                             tracing::debug!(%mode, error = %left, "rules of a mode that could not begin stay");
                         }
                     }
-                    return Err(KeepError::Begin { mode, family: plan.family, source });
+                    return Err(ModeError::Begin { mode, family: plan.family, source });
                 }
             }
         }
@@ -209,7 +209,7 @@ impl Keeper {
     ///
     /// # Errors
     /// It could not be mended, or not be looked at.
-    pub async fn mend(&mut self, told: &Told) -> Result<bool, KeepError> {
+    pub async fn mend(&mut self, told: &Told) -> Result<bool, ModeError> {
         let Some(mode) = self.mode else { return Ok(false) };
         let mut mended = false;
         for (family, backend) in &mut self.backends {
@@ -227,9 +227,9 @@ impl Keeper {
                 Ok(true)
             };
             let family = *family;
-            mended |= repaired.await.map_err(|source| KeepError::Sync { mode, family, source })?;
+            mended |= repaired.await.map_err(|source| ModeError::Sync { mode, family, source })?;
             if *told == Told::Lost {
-                backend.tend().await.map_err(|source| KeepError::Sync { mode, family, source })?;
+                backend.tend().await.map_err(|source| ModeError::Sync { mode, family, source })?;
             }
         }
         Ok(mended)
@@ -338,13 +338,13 @@ mod tests {
         }
     }
 
-    fn keeper() -> (Keeper, Arc<Mutex<Kernel>>) {
+    fn keeper() -> (ModeController, Arc<Mutex<Kernel>>) {
         let kernel = Arc::<Mutex<Kernel>>::default();
         let of_fakes = kernel.clone();
         let make = move |mode, family| -> Box<dyn Backend> {
             Box::new(Fake { mode, family, kernel: of_fakes.clone(), services: None })
         };
-        (Keeper::new(Box::new(make), Box::new(NoConnections)), kernel)
+        (ModeController::new(Box::new(make), Box::new(NoConnections)), kernel)
     }
 
     fn plans() -> Vec<Plan> {
@@ -373,7 +373,7 @@ mod tests {
         keeper.put(Mode::Iptables, &plans()).await.expect("in force");
         kernel.lock().refuses.insert(Mode::Nftables);
         let refused = keeper.put(Mode::Nftables, &plans()).await.expect_err("refused");
-        assert!(matches!(refused, KeepError::Begin { mode: Mode::Nftables, .. }));
+        assert!(matches!(refused, ModeError::Begin { mode: Mode::Nftables, .. }));
         assert_eq!((keeper.mode(), in_force(&kernel)), (Some(Mode::Iptables), vec![Mode::Iptables]));
         keeper.put(Mode::Iptables, &plans()).await.expect("goes on");
     }
