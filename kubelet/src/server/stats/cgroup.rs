@@ -42,6 +42,8 @@ pub struct Account {
     pub memory_reservation: Option<u64>,
     /// Of memory and swap together with v1, of swap with v2.
     pub swap_limit: Option<u64>,
+    /// Of swap alone.
+    pub most_swap: Option<u64>,
     /// Microseconds of cpu in each period of so many microseconds.
     pub cpu_quota: Option<u64>,
     pub cpu_period: u64,
@@ -141,6 +143,7 @@ impl Cgroups {
             memory_limit: file("memory.max").trim().parse().ok(),
             memory_reservation: file("memory.min").trim().parse().ok(),
             swap_limit: file("memory.swap.max").trim().parse().ok(),
+            most_swap: file("memory.swap.max").trim().parse().ok(),
             devices: io::of_v2(&file("io.stat")),
             pressures: Pressures::of_group(&group),
             cpu_quota: max.next().and_then(|quota| quota.parse().ok()),
@@ -183,6 +186,9 @@ impl Cgroups {
             memory_limit: limit("memory.limit_in_bytes"),
             memory_reservation: limit("memory.soft_limit_in_bytes"),
             swap_limit: limit("memory.memsw.limit_in_bytes"),
+            most_swap: limit("memory.memsw.limit_in_bytes")
+                .zip(limit("memory.limit_in_bytes"))
+                .map(|(both, memory)| both.saturating_sub(memory)),
             devices: io::of_v1(
                 &file("blkio", "blkio.throttle.io_service_bytes"),
                 &file("blkio", "blkio.throttle.io_serviced"),
@@ -306,7 +312,13 @@ mod tests {
         );
         assert_eq!((account.working_set, account.rss, account.cpu_shares), (4000, 1000, 1024));
         assert_eq!((account.cpu_quota, account.memory_limit, account.processes), (None, None, 5));
-        assert_eq!((account.oom_kills, account.devices[0].reads), (3, 7));
+        assert_eq!((account.oom_kills, account.devices[0].reads, account.most_swap), (3, 7, None));
+        let limits = [
+            ("memory/kubepods/podu/memory.limit_in_bytes", "4096\n"),
+            ("memory/kubepods/podu/memory.memsw.limit_in_bytes", "12288\n"),
+        ];
+        write(root.path(), &limits);
+        assert_eq!(Cgroups::at(root.path()).read("kubepods/podu").unwrap().most_swap, Some(8192));
         assert_eq!(Cgroups::at(root.path()).read("kubepods/gone"), None);
     }
 }
