@@ -243,6 +243,10 @@ async fn what_the_runtime_leaves_out_control_groups_say() {
     let pod = &summary["pods"][0];
     assert_eq!(pod["cpu"]["usageCoreNanoSeconds"], 9_000_000);
     assert_eq!(pod["containers"][0]["cpu"]["usageCoreNanoSeconds"], 7_000_000);
+    let devices = std::fs::read_to_string("/proc/self/net/dev").unwrap();
+    let own = devices.lines().filter(|line| line.contains(':') && !line.trim().starts_with("lo:")).count();
+    let shown = pod["network"]["interfaces"].as_array().map_or(0, Vec::len);
+    assert_eq!(shown, own, "the network of its process: {}", pod["network"]);
     let cadvisor = page(&server, "/metrics/cadvisor").await;
     assert!(cadvisor.contains("container_cpu_user_seconds_total{container=\"app\""), "{cadvisor}");
     assert!(!cadvisor.contains("container_cpu_cfs_periods_total{"), "no quota, no periods");

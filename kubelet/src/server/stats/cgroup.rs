@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::io::{self, DeviceUse};
+use super::node::Interface;
 use super::pressure::Pressures;
 use super::processes::{self, Processes};
 
@@ -100,9 +101,18 @@ impl Cgroups {
 
     /// What the group's own processes have open; reads much more than [`Cgroups::read`].
     pub fn processes_of(&self, path: &str) -> Processes {
+        processes::of(&fs::read_to_string(self.procs(path)).unwrap_or_default())
+    }
+
+    /// The network that processes of the group see. Reads two files.
+    pub fn interfaces(&self, path: &str) -> Vec<Interface> {
+        processes::interfaces(&fs::read_to_string(self.procs(path)).unwrap_or_default())
+    }
+
+    fn procs(&self, path: &str) -> PathBuf {
         let path = path.trim_start_matches('/');
         let group = if self.unified { self.root.join(path) } else { self.root.join("pids").join(path) };
-        processes::of(&fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default())
+        group.join("cgroup.procs")
     }
 
     /// How many processes the group has now. Reads one file.

@@ -36,13 +36,22 @@ pub fn of(pids: &str) -> Processes {
             all.sockets = all.sockets.zip(one).map(|(all, one)| all + one);
         }
     }
-    if let Some(first) = pids.split_whitespace().next() {
-        let text = |name: &str| fs::read_to_string(format!("/proc/{first}/{name}")).unwrap_or_default();
-        all.most_open_files = soft_limit(&text("limits"));
-        all.interfaces = interfaces_of(&text("net/dev"));
-        all.network_sockets = used(&text("net/sockstat"));
-    }
+    all.most_open_files = soft_limit(&first(pids, "limits"));
+    all.interfaces = interfaces(pids);
+    all.network_sockets = used(&first(pids, "net/sockstat"));
     all
+}
+
+/// The network that the first of these processes sees.
+pub fn interfaces(pids: &str) -> Vec<Interface> {
+    interfaces_of(&first(pids, "net/dev"))
+}
+
+/// What /proc says of the first that is still there: a shell's short-lived children may come before it.
+fn first(pids: &str, name: &str) -> String {
+    let texts =
+        pids.split_whitespace().filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/{name}")).ok());
+    texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
 }
 
 /// `sockets: used 12`, which counts those of processes in all families.
@@ -68,6 +77,9 @@ mod tests {
         let sockets = found.sockets.expect("one may look into oneself");
         assert!(sockets >= 1 && found.descriptors > sockets, "{found:?}");
         assert!(found.network_sockets >= Some(1), "{found:?}");
+        let gone_before = of(&format!("4194304999 {}", std::process::id()));
+        assert_eq!(gone_before.network_sockets.is_some(), found.network_sockets.is_some());
+        assert!(gone_before.most_open_files == found.most_open_files && gone_before.count == 1);
         assert_eq!(of("4194304999"), Processes { sockets: Some(0), ..Processes::default() });
     }
 
