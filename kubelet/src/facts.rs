@@ -170,6 +170,13 @@ pub fn go_arch() -> &'static str {
     crate::simulate::go_arch()
 }
 
+/// When the machine was started.
+pub fn booted() -> Option<jiff::Timestamp> {
+    let stat = line("/proc/stat");
+    let second = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    jiff::Timestamp::from_second(second).ok()
+}
+
 /// Whether the kernel filters system calls.
 pub fn seccomp() -> bool {
     std::path::Path::new("/proc/sys/kernel/seccomp/actions_avail").exists()

@@ -120,7 +120,7 @@ async fn images(
     let asked = jiff::Timestamp::now();
     let images = runtime.list_images().await?;
     let ids = images.iter().map(|image| image.id.as_str()).collect();
-    if let Err(error) = kubelet.puller.records().retain(&ids, asked) {
+    if let Err(error) = kubelet.puller.retain(&ids, asked) {
         tracing::warn!(%error, "notes of who pulled images are not cleaned up");
     }
     let containers = runtime.list_containers(None).await?;

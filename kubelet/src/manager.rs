@@ -24,7 +24,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -44,6 +44,8 @@ struct Manager {
     workers: HashMap<String, (Arc<Inbox>, AbortHandle)>,
     /// UIDs of static pods whose manifests are there.
     from_files: HashSet<String>,
+    /// Of these, those that were taken away and are back, and wait until they have ended.
+    coming_back: HashSet<String>,
     /// UIDs of pods that may not run here, and whose status does not say so yet.
     refused: HashSet<String>,
 }
@@ -57,6 +59,7 @@ pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
         names: HashMap::new(),
         workers: HashMap::new(),
         from_files: HashSet::new(),
+        coming_back: HashSet::new(),
         refused: HashSet::new(),
     };
     let mut fold = Fold::new(changes.path());
@@ -197,7 +200,15 @@ impl Manager {
         let (waiting, new): (Vec<Pod>, Vec<Pod>) = pods.into_iter().filter(is_new).partition(waits);
         let waiting: HashSet<String> = waiting.iter().filter_map(ResourceExt::uid).collect();
         self.from_files = there.difference(&waiting).cloned().collect();
+        self.count_restarted(&waiting, &new);
         new.into_iter().for_each(|pod| self.apply(pod));
+    }
+
+    /// A static pod that is back waits for its own end first. One that takes another's place is another.
+    fn count_restarted(&mut self, waiting: &HashSet<String>, new: &[Pod]) {
+        let back = new.iter().filter(|pod| pod.uid().is_some_and(|uid| self.coming_back.contains(&uid)));
+        back.for_each(|_| self.kubelet.metrics.add(Metric::RestartedPods, &["true"]));
+        self.coming_back = waiting.iter().filter(|uid| self.is_leaving(uid)).cloned().collect();
     }
 
     fn take_from_api(&mut self, mut pod: Pod) {
@@ -383,6 +394,7 @@ pub async fn follow_runtime(kubelet: Arc<Kubelet>, stop: CancellationToken) {
                     metrics.add(Metric::EventsConnections, &[]);
                     wake_all(register);
                     while let Some(Ok(event)) = events.next().await {
+                        count_latency(&event, metrics);
                         wake(register, &event);
                     }
                 }
@@ -406,6 +418,13 @@ pub async fn follow_clock(kubelet: Arc<Kubelet>, stop: CancellationToken) {
         kubelet.objects.forget_tokens();
         kubelet.register.lock().values().for_each(|slot| slot.inbox.put(|mail| mail.objects = true));
     }
+}
+
+/// How long the event was on its way. Some runtimes do not say when they made it.
+fn count_latency(event: &api::ContainerEventResponse, metrics: &Metrics) {
+    let Some(made) = u64::try_from(event.created_at).ok().filter(|made| *made > 0) else { return };
+    let heard = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    metrics.took(Metric::EventsLatency, &[], heard.saturating_sub(Duration::from_nanos(made)));
 }
 
 fn wake_all(register: &PodTable) {

@@ -32,18 +32,36 @@ pub async fn remove_all(kubelet: Arc<Kubelet>, known: HashSet<String>) {
     let uids: HashSet<String> = uids.collect();
     // A pod that came meanwhile has a worker by now.
     let alive = |uid: &String| known.contains(uid) || kubelet.register.lock().contains_key(uid);
+    for gauge in [Metric::OrphansCleaned, Metric::OrphansLeft] {
+        kubelet.metrics.set(gauge, &[], 0);
+    }
     let removals = uids.iter().filter(|uid| !alive(uid)).map(async |uid| {
         let calls = Calls::new(kubelet.runtime.clone(), kubelet.calls.clone());
         let mut stubborn = Stubborn::default();
+        let has_volumes = kubelet.volumes.pods_on_disk().contains(uid);
+        let mut stuck = false;
         while !kubelet.register.lock().contains_key(uid) {
-            let Err(error) = remove(&kubelet, &calls, uid, &stubborn).await else { break };
+            let removed = remove(&kubelet, &calls, uid, &stubborn).await;
+            let sticks = matches!(removed, Err(EndError::Volumes(_)));
+            count_stuck(&kubelet, std::mem::replace(&mut stuck, sticks), sticks);
+            let Err(error) = removed else {
+                kubelet.metrics.change(Metric::OrphansCleaned, &[], i64::from(has_volumes));
+                break;
+            };
             let pause = stubborn.failed(&error);
             let again_ms = pause.as_millis();
             tracing::warn!(%uid, %error, again_ms, "remains of a pod not removed");
             tokio::time::sleep(pause).await;
         }
+        count_stuck(&kubelet, stuck, false);
     });
     futures::future::join_all(removals).await;
+}
+
+/// Notes that the volumes of one pod more, or less, cannot be taken away.
+fn count_stuck(kubelet: &Kubelet, before: bool, now: bool) {
+    let by = i64::from(now) - i64::from(before);
+    kubelet.metrics.change(Metric::OrphansLeft, &[], by);
 }
 
 async fn remove(kubelet: &Kubelet, calls: &Calls, uid: &str, stubborn: &Stubborn) -> Result<(), EndError> {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use coracle_storage::volumes::Count;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,6 +116,11 @@ pub trait PodsApi: Send + Sync + 'static {
         timeout: Duration,
     ) -> cri::Result<api::ExecSyncResponse> {
         self.runtime().exec_sync(container_id, command, timeout).await
+    }
+
+    /// For `/checkpoint`.
+    async fn checkpoint(&self, id: &str, location: &Path, limit: Option<Duration>) -> cri::Result<()> {
+        self.runtime().checkpoint_container(id, location, limit).await
     }
 
     /// For `/stats/summary` and `/metrics/resource`.

@@ -30,12 +30,13 @@ use crate::pod_facts::userns::UserRanges;
 use crate::pods_api::PodsApi;
 use crate::server::Configz;
 use crate::signal::Signal;
+use crate::volume_stats::VolumeStats;
 use crate::{
     cgroup_upkeep, eviction, image_upkeep, logs, lost_shims, manager, node, own_node, plugins, pod_resources,
     shutdown,
 };
 use coracle_client::{Context, Recorder};
-use coracle_storage::volumes::{LinuxMounter, Listener, Mounter, Volumes, VolumesConfig};
+use coracle_storage::volumes::{LinuxMounter, Listener, MEASURE, Mounter, Volumes, VolumesConfig};
 use k8s_openapi::api::core::v1::Service;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -183,6 +184,7 @@ impl Built {
 pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, Error> {
     let pods_dir = config.pods_dir();
     make_directories(&[&pods_dir, &config.log_dir])?;
+    config.metrics.startup.began(crate::facts::booted());
     let mut facts = crate::facts::read(&config.data_dir);
     let machine = machine(&config, &mut facts, &parts.sys);
     can_be(&config, &facts)?;
@@ -226,7 +228,7 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         allocatable: facts.allocatable(&config),
         observer: Observer::new(parts.runtime.clone(), config.data_dir.clone()),
         images: Images::default(),
-        volume_stats: Arc::default(),
+        volume_stats: Arc::new(VolumeStats::new(config.metrics.clone())),
         runtime: parts.runtime,
         calls: TaskTracker::new(),
         shims: parts.shims,
@@ -260,6 +262,10 @@ fn objects_changed(register: &PodTable) -> Arc<dyn Fn(&str) + Send + Sync> {
 /// Counts work on volumes.
 fn volumes_timed(metrics: Metrics) -> Listener {
     Arc::new(move |timed| {
+        if timed.operation == MEASURE {
+            let driver = timed.plugin.split_once(':').map_or(&*timed.plugin, |(_, driver)| driver);
+            return metrics.took(Metric::VolumeMeasurements, &[driver], timed.time);
+        }
         let status = if timed.failed { "fail-unknown" } else { "success" };
         let labels = ["false", timed.operation, status, &timed.plugin];
         metrics.took(Metric::VolumeOperations, &labels, timed.time);

@@ -3,6 +3,7 @@
 //! As upstream: what lies in a folder of the kubelet's is counted file by file; of a claim's volume the file system is
 //! asked; of a `hostPath`, which is nobody's share, nothing is told.
 
+use crate::metrics::{Metric, Metrics};
 use coracle_storage::beneath::{Dir, Reached, walk};
 use coracle_storage::quota::{LinuxProjects, held};
 use coracle_storage::volumes::{Record, Usage, claim_name, records_of_pod};
@@ -19,6 +20,9 @@ use std::time::{Duration, Instant};
 
 /// For so long what was counted stands: upstream's `volumeStatsAggPeriod`. Folders may have millions of files.
 const COUNTED_FOR: Duration = Duration::from_secs(60);
+/// Who says what a volume holds, in upstream's words: its files one by one, or its file system.
+const WALKED: &str = "du";
+const ASKED: &str = "statfs";
 /// The unit that the kernel counts a file's blocks in, whatever the file system's own is.
 const BLOCK_BYTES: u64 = 512;
 
@@ -33,6 +37,7 @@ pub struct VolumeStats {
     /// What drivers said of their volumes, by the pod's UID and its name of the volume.
     told: Mutex<HashMap<String, HashMap<String, Usage>>>,
     elsewhere: Elsewhere,
+    metrics: Metrics,
 }
 
 /// Asks file systems of other machines, which may never answer: each on a thread of its own, and none twice at a time.
@@ -93,6 +98,19 @@ pub struct Share {
 }
 
 impl VolumeStats {
+    /// `metrics` counts how long it takes to find out.
+    pub fn new(metrics: Metrics) -> Self {
+        Self { metrics, ..Self::default() }
+    }
+
+    /// Notes how long the answer took, if there is one.
+    fn timed<T>(&self, source: &'static str, ask: impl FnOnce() -> Option<T>) -> Option<T> {
+        let began = Instant::now();
+        let answer = ask()?;
+        self.metrics.took(Metric::VolumeMeasurements, &[source], began.elapsed());
+        Some(answer)
+    }
+
     /// Pods that are gone are forgotten.
     pub fn retain(&self, keep: impl Fn(&str) -> bool) {
         self.known.lock().retain(|uid, _| keep(uid));
@@ -126,7 +144,7 @@ impl VolumeStats {
         let told = self.told.lock().get(&uid).cloned().unwrap_or_default();
         let records = records_of_pod(pods_dir, &uid);
         let of = |volume: &Volume| match claim_name(pod, volume) {
-            None => share(&dir, volume, time),
+            None => self.timed(WALKED, || share(&dir, volume, time)),
             Some(claim) => {
                 let record = records.iter().find(|record| record.volume == volume.name)?;
                 self.share_of_claim(pod, record, &claim, (told.get(&volume.name), time))
@@ -187,9 +205,10 @@ impl VolumeStats {
             None if record.plugin == "kubernetes.io/csi" => return None,
             None if record.plugin == "kubernetes.io/nfs" => {
                 let time = time.to_owned();
-                self.elsewhere.ask(&record.path, ELSEWHERE, move |path| directory(path, &time))?
+                let ask = || self.elsewhere.ask(&record.path, ELSEWHERE, move |path| directory(path, &time));
+                self.timed(ASKED, ask)?
             }
-            None => directory(&record.path, time),
+            None => self.timed(ASKED, || Some(directory(&record.path, time)))?,
         };
         entry.as_object()?;
         entry["name"] = record.volume.as_str().into();
@@ -320,6 +339,14 @@ mod tests {
         assert_eq!((keys.ephemeral, &keys.entry["inodesUsed"]), (false, &json!(2)));
         assert_eq!(data.entry["pvcRef"], json!({ "name": "c", "namespace": "n" }));
         assert!(data.entry["capacityBytes"].as_u64().unwrap() > 0, "its file system's");
+        let mut page = coracle_metrics::Text::default();
+        stats.metrics.render(&mut page);
+        let page = page.finish();
+        for (source, count) in [(WALKED, 2), (ASKED, 1)] {
+            let family = "kubelet_volume_metric_collection_duration_seconds_count";
+            let line = format!("{family}{{metric_source=\"{source}\"}} {count}\n");
+            assert!(page.contains(&line), "{line} in {page}");
+        }
         assert_eq!((&disk.entry["capacityBytes"], &disk.entry["usedBytes"]), (&json!(1000), &json!(400)));
         // Counted once a minute, until the pod is gone.
         fs::write(root.path().join("u1/volumes/kubernetes.io~empty-dir/cache/more"), "x").unwrap();

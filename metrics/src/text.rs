@@ -8,13 +8,23 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A page of samples being written.
 #[derive(Debug, Default)]
-pub struct Text(String);
+pub struct Text {
+    written: String,
+    /// Whether nothing is said of how far metrics are promised.
+    plain: bool,
+}
 
 impl Text {
+    /// A page that is cAdvisor's, which gives families of the same names no level of stability.
+    pub fn without_levels() -> Self {
+        Self { plain: true, ..Self::default() }
+    }
+
     /// Begins a metric; its samples follow. The kind is `counter`, `gauge`, `histogram` or `untyped`.
     pub fn head(&mut self, name: &str, help: &str, kind: &str) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-        let level = stability::level(name).map(|level| format!("[{level}] ")).unwrap_or_default();
+        let level = stability::level(name).filter(|_| !self.plain);
+        let level = level.map(|level| format!("[{level}] ")).unwrap_or_default();
         self.line(format_args!("# HELP {name} {level}{help}\n# TYPE {name} {kind}\n"));
     }
 
@@ -30,15 +40,15 @@ impl Text {
     }
 
     fn series(&mut self, name: &str, labels: &[(&str, &str)]) {
-        self.0.push_str(name);
+        self.written.push_str(name);
         for (index, (label, held)) in labels.iter().enumerate() {
-            self.0.push(if index == 0 { '{' } else { ',' });
-            self.0.push_str(label);
-            self.0.push_str("=\"");
+            self.written.push(if index == 0 { '{' } else { ',' });
+            self.written.push_str(label);
+            self.written.push_str("=\"");
             self.escaped(held);
-            self.0.push('"');
+            self.written.push('"');
         }
-        self.0.push_str(if labels.is_empty() { "" } else { "}" });
+        self.written.push_str(if labels.is_empty() { "" } else { "}" });
     }
 
     /// A metric of one sample without labels.
@@ -49,32 +59,32 @@ impl Text {
 
     /// Samples with their heads that somebody else has written in this format.
     pub fn page(&mut self, page: &str) {
-        self.0.push_str(page);
+        self.written.push_str(page);
     }
 
     /// What is written so far.
     pub(crate) fn so_far(&self) -> &str {
-        &self.0
+        &self.written
     }
 
     fn escaped(&mut self, value: &str) {
         for character in value.chars() {
             match character {
-                '\\' => self.0.push_str("\\\\"),
-                '"' => self.0.push_str("\\\""),
-                '\n' => self.0.push_str("\\n"),
-                other => self.0.push(other),
+                '\\' => self.written.push_str("\\\\"),
+                '"' => self.written.push_str("\\\""),
+                '\n' => self.written.push_str("\\n"),
+                other => self.written.push(other),
             }
         }
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
         // Writing to a string cannot fail.
-        let _ = self.0.write_fmt(line);
+        let _ = self.written.write_fmt(line);
     }
 
     pub fn finish(self) -> String {
-        self.0
+        self.written
     }
 }
 

@@ -53,6 +53,7 @@ impl Shown {
                 self.metrics.render(&mut text);
                 self.policies.render(&mut text);
                 coracle_client::metrics::render(&mut text);
+                coracle_metrics::stability::render(&mut text);
                 ("200 OK", CONTENT_TYPE, text.finish())
             }
             "/proxyMode" => ("200 OK", "text/plain; charset=utf-8", (*self.mode.borrow()).to_owned()),
@@ -103,6 +104,13 @@ mod tests {
             page.contains("kubeproxy_sync_proxy_rules_iptables_total{ip_family=\"IPv4\",table=\"nat\"} 7"),
             "{page}"
         );
+        for head in [
+            "# HELP kubeproxy_sync_proxy_rules_duration_seconds [ALPHA] ",
+            "# HELP workqueue_depth [BETA] ",
+            "# HELP kubeproxy_repairs_total How often",
+        ] {
+            assert!(page.contains(head), "{head} in {page}");
+        }
         assert_eq!(shown.page("/proxyMode").2, "iptables");
         assert_eq!(shown.page("/relays").2, "{}");
         assert_eq!(shown.page("/x").0, "404 Not Found");

@@ -44,6 +44,7 @@ fn full(metrics: &Metrics) {
     metrics.cel_compiled(Duration::from_micros(3));
     metrics.cel_evaluated(Duration::from_micros(3));
     metrics.deprecated("", "v1", "endpoints", "");
+    metrics.certificate_issued("kubernetes.io/kubelet-serving", true);
     let watch = metrics.watching("apps", "v1", "deployments");
     watch.sent(2000);
     watch.sent(100);
@@ -72,7 +73,7 @@ fn check_sizes(page: &str) {
 }
 
 /// One line of each, as it begins.
-const FAMILIES: [&str; 44] = [
+const FAMILIES: [&str; 46] = [
     "apiserver_request_total{",
     "apiserver_request_duration_seconds_count{",
     "apiserver_request_sli_duration_seconds_count{",
@@ -100,6 +101,8 @@ const FAMILIES: [&str; 44] = [
     r#"kubernetes_feature_enabled{name="WatchList","#,
     r#"apiserver_admission_webhook_rejection_count{error_type="no_error",name="hook",operation="CREATE",rejection_code="403","#,
     r#"apiserver_admission_webhook_fail_open_count{name="hook",type="admit"} 1"#,
+    r#"apiserver_certificates_registry_csr_requested_duration_total{signerName="kubernetes.io/kubelet-serving"} 1"#,
+    r#"apiserver_certificates_registry_csr_honored_duration_total{signerName="kubernetes.io/kubelet-serving"} 1"#,
     "disabled_metrics_total 0",
     r#"registered_metrics_total{deprecated_version="",stability_level="BETA"} "#,
     "coracle_store_commits_total 0",

@@ -29,6 +29,7 @@ pub use host::{addresses, host_name};
 pub use pair::key_pair_mistake;
 pub use request::{
     CertificateRequest, RequestError, Signer, SigningAuthority, USAGES, check_certificates, pem_of,
+    seconds_of_life,
 };
 pub use signer::ServiceAccountKey;
 pub use tls::{ClientVerifier, authorities, joined_kubelet_tls};

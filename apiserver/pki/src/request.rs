@@ -100,6 +100,14 @@ pub fn check_certificates(pem: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
+/// How long the first certificate is good, in seconds from its beginning to its end; `None` where it cannot be read.
+pub fn seconds_of_life(pem: &[u8]) -> Option<i64> {
+    let block = x509_parser::pem::Pem::iter_from_buffer(pem).next()?.ok()?;
+    let (_, certificate) = X509Certificate::from_der(&block.contents).ok()?;
+    let validity = certificate.validity();
+    Some(validity.not_after.timestamp() - validity.not_before.timestamp())
+}
+
 /// A line such as `Proc-Type: 4,ENCRYPTED`: base64 has no colons.
 fn is_header(line: &[u8]) -> bool {
     !line.starts_with(b"-----") && line.contains(&b':')

@@ -219,7 +219,13 @@ impl Scope<'_> {
                 new.into()
             }));
         }
-        self.put(self.name, new, Some((cached, Some(old))), options.dry_run).await
+        let counts = part == Part::Status && !options.dry_run;
+        let issued = counts.then(|| self.strategy.issued(&new, old)).flatten();
+        let put = self.put(self.name, new, Some((cached, Some(old))), options.dry_run).await?;
+        if let Some(issued) = issued.filter(|_| put.is_ok()) {
+            self.registry.cache.metrics().certificate_issued(&issued.signer, issued.honored);
+        }
+        Ok(put)
     }
 
     fn update_errors(&self, part: Part, new: &Object, old: &Object) -> Vec<FieldError> {

@@ -66,8 +66,8 @@ pub use registry::for_resource;
 pub use rules::forgive_addresses;
 pub use scales::Scales;
 pub use strategy::{
-    CreateStrategy, DeleteStrategy, ResetFieldsStrategy, ResourceFacts, SelectableFields, StatusStrategy,
-    Strategy, TableConvertor, TransactionStrategy, UpdateStrategy,
+    CreateStrategy, DeleteStrategy, Issued, ResetFieldsStrategy, ResourceFacts, SelectableFields,
+    StatusStrategy, Strategy, TableConvertor, TransactionStrategy, UpdateStrategy,
 };
 
 pub use coracle_requests::ObjectReader;

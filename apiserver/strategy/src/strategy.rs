@@ -35,6 +35,15 @@ impl<T> Strategy for T where
 {
 }
 
+/// A certificate that was asked for with a duration and is there now, as metrics count it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issued {
+    /// Signers that are not Kubernetes' own are counted together, as `other`.
+    pub signer: String,
+    /// Whether its duration is about the one that was asked for.
+    pub honored: bool,
+}
+
 /// The parts of a resource's strategy in which nothing is particular to it.
 #[macro_export]
 macro_rules! usual {
@@ -156,6 +165,11 @@ pub trait StatusStrategy {
         _env: &Env,
         _errors: &mut Vec<FieldError>,
     ) {
+    }
+
+    /// What a written status issues; only certificate requests issue anything.
+    fn issued(&self, _new: &Object, _old: &Object) -> Option<Issued> {
+        None
     }
 
     /// Puts back everything but what the subresource `approval` may change; only certificate requests have it.

@@ -88,7 +88,9 @@ async fn a_certificate_request_from_start_to_end() {
     grant(&admin, "judge", rules("approve", "approval")).await;
     grant(&admin, "notary", rules("sign", "status")).await;
     let (judge, notary) = (user(&admin, "judge", &[]), user(&admin, "notary", &[]));
-    let made = judge.post(REQUESTS, &csr("a", "example.com/s", "dev")).await.expect(201);
+    let mut asked = csr("a", "example.com/s", "dev");
+    asked["spec"]["expirationSeconds"] = 600.into();
+    let made = judge.post(REQUESTS, &asked).await.expect(201);
     assert_eq!(made["spec"]["username"], "judge", "not who the request says");
     assert_eq!(made["spec"]["groups"], json!(["system:authenticated"]));
     let mut changed = made.clone();
@@ -121,6 +123,7 @@ async fn a_certificate_request_from_start_to_end() {
     let mut issued = stored.clone();
     issued["status"]["certificate"] = STANDARD.encode(&pem).into();
     issued["status"]["conditions"] = json!([]);
+    notary.put(&format!("{status}?dryRun=All"), &issued).await.expect(200);
     let done = notary.put(&status, &issued).await.expect(200);
     assert_eq!(done["status"]["conditions"], stored["status"]["conditions"], "an approval is not lost");
     let again = json!({ "status": { "certificate": STANDARD.encode(format!("{pem}{pem}")) } });
@@ -128,6 +131,12 @@ async fn a_certificate_request_from_start_to_end() {
     assert!(
         refused["message"].as_str().unwrap().ends_with("updates may not modify existing certificate content")
     );
+    let page = String::from_utf8_lossy(&admin.get("/metrics").await.body).into_owned();
+    let counted = |what: &str, count: u32| {
+        format!("apiserver_certificates_registry_csr_{what}_duration_total{{signerName=\"other\"}} {count}\n")
+    };
+    assert!(page.contains(&counted("requested", 1)), "{page}");
+    assert!(!page.contains(&counted("honored", 1)), "it is good for days: {page}");
     shown(&admin).await;
 }
 

@@ -2,6 +2,7 @@
 //!
 //! One pod after the other is placed ([`Allocation::place`]); the decisions are those of `placement` and `devices`.
 
+mod aligned;
 mod state;
 mod wants;
 
@@ -226,10 +227,10 @@ impl Allocation {
     }
 
     async fn place_all(&self, pod: &Pod, wants: &[Want], runs: bool) -> Result<(), Rejection> {
-        let whole = match self.settings.topology.scope {
-            Scope::Pod if !self.has(pod.metadata.uid.as_deref().unwrap_or_default()) => {
-                Some(self.decide(&wants::together(pod, wants), &[])?)
-            }
+        let new = !self.has(pod.metadata.uid.as_deref().unwrap_or_default());
+        let scope = self.settings.topology.scope;
+        let whole = match scope {
+            Scope::Pod if new => Some(self.decide(&wants::together(pod, wants), &[])?),
             _ => None,
         };
         let mut passing = Vec::new();
@@ -240,11 +241,17 @@ impl Allocation {
             };
             self.devices.allocate(want, &passing, hint, runs).await.map_err(Rejection::unexpected)?;
             self.take(want, hint, &passing)?;
+            if new && scope == Scope::Container {
+                self.on_one_node(Metric::Aligned);
+            }
             if want.passes {
                 passing.push(want.container.clone());
             } else {
                 self.keep(want, &mut passing);
             }
+        }
+        if whole.is_some() {
+            self.on_one_node(Metric::Aligned);
         }
         Ok(())
     }
@@ -281,6 +288,7 @@ impl Allocation {
         };
         self.settings.topology.decide(&self.machine, &hints).ok_or_else(|| {
             self.metrics.add(Metric::TopologyErrors, &[]);
+            self.on_one_node(Metric::AlignedFailures);
             Rejection::disagreement()
         })
     }
@@ -290,7 +298,13 @@ impl Allocation {
         let passing_cpus = Self::passing_cpus(&held, &want.pod, passing);
         if let Some(cpus) = held.cpus.as_mut().filter(|_| want.cpus > 0) {
             self.metrics.add(Metric::CpuPinningRequests, &[]);
-            cpus.take(want, hint, &passing_cpus).map_err(|error| {
+            let new = cpus.own(&want.pod, &want.container).is_none();
+            let taken = cpus.take(want, hint, &passing_cpus);
+            if new {
+                let of_caches = cpus.own(&want.pod, &want.container).map(|own| self.machine.caches(own));
+                self.count_aligned(taken.is_ok(), of_caches == Some(1));
+            }
+            taken.map_err(|error| {
                 self.metrics.add(Metric::CpuPinningErrors, &[]);
                 Rejection::of_cpus(&error)
             })?;

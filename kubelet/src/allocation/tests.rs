@@ -42,6 +42,15 @@ fn pod(uid: &str, init: &[(&str, &str)], containers: &[(&str, &str)]) -> Pod {
     serde_json::from_value(json!({ "metadata": { "uid": uid }, "spec": spec })).unwrap()
 }
 
+/// Whether the page has this sample.
+fn counts(all: &Allocation, family: &str, scope: &str, boundary: &str, count: u32) -> bool {
+    let mut page = coracle_metrics::Text::default();
+    all.metrics.render(&mut page);
+    let family = format!("kubelet_container_aligned_compute_resources_{family}");
+    let line = format!("{family}{{scope=\"{scope}\",boundary=\"{boundary}\"}} {count}");
+    page.finish().lines().any(|written| written == line)
+}
+
 fn shown(all: &Allocation, uid: &str, name: &str) -> (String, String) {
     let given = all.of_container(uid, name);
     (given.cpus.unwrap_or_default().to_string(), given.memory_nodes.unwrap_or_default().to_string())
@@ -63,6 +72,8 @@ async fn cpus_and_memory_are_of_one_node() {
     let wide = all.place(&pod("b", &[], &[("5", "1Gi")]), false).await.unwrap_err();
     assert_eq!(wide, Rejection::disagreement());
     assert!(!all.has("b"));
+    assert!(counts(&all, "count", "container", "numa_node", 4), "once for each container of the first pod");
+    assert!(counts(&all, "failure_count", "container", "numa_node", 1));
     drop(all);
     let all = open(dir.path(), settings(Policy::SingleNumaNode, Scope::Container), machine()).unwrap();
     assert_eq!(shown(&all, "a", "c1"), ("4-5,12-13".to_owned(), "1".to_owned()));
@@ -80,6 +91,26 @@ async fn a_pod_as_a_whole_is_on_one_node() {
     assert_eq!(sets, ["1,8-9", "2-3,10"]);
     let wide = pod("b", &[], &[("5", "1Gi"), ("4", "1Gi")]);
     assert_eq!(all.place(&wide, false).await, Err(Rejection::disagreement()));
+    assert!(counts(&all, "count", "pod", "numa_node", 1));
+    assert!(counts(&all, "failure_count", "pod", "numa_node", 1));
+}
+
+#[tokio::test]
+async fn whole_cores_and_shared_caches_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let options =
+        Options { full_pcpus_only: true, prefer_align_cpus_by_uncorecache: true, ..Options::default() };
+    let settings = Settings { cpus: Some(options), ..settings(Policy::None, Scope::Container) };
+    // Each node has one cache.
+    let all = open(dir.path(), settings, made(2, 1, 4, 2)).unwrap();
+    assert_eq!(all.place(&pod("a", &[], &[("2", "1Gi")]), false).await, Ok(true));
+    assert_eq!(all.place(&pod("a", &[], &[("2", "1Gi")]), false).await, Ok(false), "again");
+    let rejection = all.place(&pod("b", &[], &[("3", "1Gi")]), false).await.unwrap_err();
+    assert_eq!(rejection.reason, "SMTAlignmentError");
+    assert!(counts(&all, "count", "container", "physical_cpu", 1));
+    assert!(counts(&all, "count", "container", "uncore_cache", 1));
+    assert!(counts(&all, "failure_count", "container", "physical_cpu", 1));
+    assert!(!counts(&all, "count", "container", "numa_node", 1), "the policy makes sure of nothing");
 }
 
 #[tokio::test]

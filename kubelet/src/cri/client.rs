@@ -10,6 +10,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use hyper_util::rt::TokioIo;
 use std::future::Future;
+use std::path::Path;
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -293,6 +294,15 @@ impl Runtime for CriClient {
         let mut client = self.runtime.clone();
         let call = client.reopen_container_log(request);
         self.within("ReopenContainerLog", self.limit, call).await.map(|_| ())
+    }
+
+    async fn checkpoint_container(&self, id: &str, location: &Path, limit: Option<Duration>) -> Result<()> {
+        let timeout = limit.map_or(0, |limit| i64::try_from(limit.as_secs()).unwrap_or(i64::MAX));
+        let location = location.display().to_string();
+        let request = api::CheckpointContainerRequest { container_id: id.to_owned(), location, timeout };
+        let mut client = self.runtime.clone();
+        let call = client.checkpoint_container(request);
+        self.within("CheckpointContainer", limit.unwrap_or(self.limit), call).await.map(|_| ())
     }
 
     async fn exec_sync(

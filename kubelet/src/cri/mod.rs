@@ -10,6 +10,7 @@ pub use k8s_cri::v1 as api;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
+use std::path::Path;
 use std::time::Duration;
 
 /// Who makes cgroups, and how they are called.
@@ -91,6 +92,8 @@ pub trait Runtime: Send + Sync + 'static {
     async fn list_containers(&self, filter: Option<api::ContainerFilter>) -> Result<Vec<api::Container>>;
     async fn container_status(&self, id: &str) -> Result<api::ContainerStatus>;
     async fn reopen_container_log(&self, id: &str) -> Result<()>;
+    /// Writes what the container is at this moment to an archive. Unimplemented before containerd 2.
+    async fn checkpoint_container(&self, id: &str, location: &Path, limit: Option<Duration>) -> Result<()>;
     async fn exec_sync(
         &self,
         id: &str,

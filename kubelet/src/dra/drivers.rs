@@ -73,7 +73,7 @@ impl Dra {
         let plugin = Plugin {
             endpoint: endpoint.to_owned(),
             service,
-            client: PluginClient::new(endpoint, CALL_TIMEOUT),
+            client: PluginClient::new(endpoint, CALL_TIMEOUT).told_to(Some(self.metrics.of_dra(driver))),
             connected: Arc::default(),
             _stop: Arc::new(stop.clone().drop_guard()),
         };

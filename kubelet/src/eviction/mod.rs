@@ -19,7 +19,7 @@ use coracle_api::Quantity;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use rank::{Candidate, Want, order};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -37,9 +37,9 @@ const PERIOD: Duration = Duration::from_secs(10);
 pub async fn run(kubelet: Arc<Kubelet>, mut due: watch::Receiver<Option<Rule>>, stop: CancellationToken) {
     let work = async {
         while let Ok(rule) = due.wait_for(Option::is_some).await.map(|rule| *rule) {
-            let at = kubelet.observer.look().await;
+            let (looked, at) = (Instant::now(), kubelet.observer.look().await);
             if let Some(rule) = rule.filter(|rule| rule.crossed(&at, true)) {
-                relieve(&kubelet, rule, &at).await;
+                relieve(&kubelet, rule, (looked, &at)).await;
             }
             tokio::time::sleep(PERIOD).await;
         }
@@ -47,7 +47,8 @@ pub async fn run(kubelet: Arc<Kubelet>, mut due: watch::Receiver<Option<Rule>>, 
     stop.run_until_cancelled(work).await;
 }
 
-async fn relieve(kubelet: &Arc<Kubelet>, rule: Rule, at: &Observations) {
+/// `looked` is when the node was found to be short, as `at` has it.
+async fn relieve(kubelet: &Arc<Kubelet>, rule: Rule, (looked, at): (Instant, &Observations)) {
     let node = kubelet.own.borrow().clone();
     if let Some(node) = &node {
         tell(kubelet, node, rule.signal);
@@ -74,6 +75,7 @@ async fn relieve(kubelet: &Arc<Kubelet>, rule: Rule, at: &Observations) {
         tracing::warn!(resource, "the node runs short, and there is no pod to evict");
         return;
     };
+    kubelet.metrics.took(Metric::EvictionStatsAge, &[rule.signal.name()], looked.elapsed());
     evict(kubelet, victim, rule, message(rule, at, victim)).await;
 }
 

@@ -8,6 +8,7 @@ use crate::metrics::{Metric, Metrics};
 use crate::pod_facts::backoff::Backoff;
 use coracle_client::pace::{Pace, Paced};
 use k8s_openapi::api::core::v1::Container;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, Semaphore, oneshot};
@@ -36,6 +37,17 @@ pub enum Policy {
     Always,
     IfNotPresent,
     Never,
+}
+
+impl Policy {
+    /// As metrics name it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::IfNotPresent => "ifnotpresent",
+            Self::Never => "never",
+        }
+    }
 }
 
 /// The container's policy; without one the tag decides, as the API's default does.
@@ -79,7 +91,27 @@ impl Puller {
         let places = settings.parallel_pulls.unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS);
         let pace = Pace { per_second: settings.pulls_per_second, burst: settings.pull_burst };
         let pace = (pace.per_second > 0).then(|| Arc::new(Mutex::new(Paced::new(pace))));
-        Self { runtime, places: Arc::new(Semaphore::new(places)), pace, records, metrics }
+        let this = Self { runtime, places: Arc::new(Semaphore::new(places)), pace, records, metrics };
+        this.count_records();
+        this
+    }
+
+    /// Tells how much is noted on the disk.
+    fn count_records(&self) {
+        match self.records.count() {
+            Ok((pulled, pulling)) => {
+                self.metrics.set(Metric::PullRecords, &[], pulled);
+                self.metrics.set(Metric::PullIntents, &[], pulling);
+            }
+            Err(error) => tracing::debug!(%error, "what is noted of images cannot be counted"),
+        }
+    }
+
+    /// Forgets images that the runtime, asked at `asked`, has not any more.
+    pub fn retain(&self, there: &HashSet<&str>, asked: jiff::Timestamp) -> std::io::Result<()> {
+        let done = self.records.retain(there, asked);
+        self.count_records();
+        done
     }
 
     /// A place among those that pull at once, and a turn. `None` never: nobody closes the places.
@@ -125,6 +157,7 @@ impl Puller {
                 pulled = this.pull_in_turn(&name, login, sandbox, asked) => Some(pulled),
                 () = abandoned => None,
             };
+            this.count_records();
             if let Some(pulled) = pulled {
                 // The caller may have gone.
                 let _ = answer.send(pulled);
@@ -144,6 +177,7 @@ impl Puller {
         let (auth, used) = login.unzip();
         let noted = self.records.begin(image);
         noted.map_err(|e| failed(format!("failed to record image pull intent: {e}")))?;
+        self.count_records();
         let pulled = self.runtime.pull_image(image, auth, sandbox).await;
         if matches!(pulled, Err(RuntimeError::Failed { .. }))
             && let Err(error) = self.records.failed(image)

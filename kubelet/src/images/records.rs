@@ -159,6 +159,13 @@ impl Records {
         Ok(())
     }
 
+    /// How many images it is noted of who pulled them, and how many pulls whose end is not.
+    pub fn count(&self) -> io::Result<(usize, usize)> {
+        let _turn = self.turn.lock();
+        let count = |kind| Ok::<_, io::Error>(self.open(kind)?.entries()?.count());
+        Ok((count(PULLED)?, count(PULLING)?))
+    }
+
     fn open(&self, kind: &str) -> io::Result<Dir> {
         std::fs::create_dir_all(&self.directory)?;
         let directory = Dir::open(&self.directory)?;

@@ -1,15 +1,18 @@
 //! What a kubelet counts, under upstream's names, for `/metrics`.
 
 pub mod probes;
+mod startup;
 
 use coracle_metrics::Text;
+use coracle_storage::csi::{CallListener, Called};
 use probes::Counts;
+use startup::Startup;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Prometheus' own.
-const DEFAULT: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+pub(crate) const DEFAULT: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 const POD_START: &[f64] = &[
     0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0,
     480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
@@ -39,6 +42,8 @@ coracle_metrics::metric_families! { "";
         "Duration in seconds of calls to the runtime";
     Evictions = counter "kubelet_evictions" ["eviction_signal"],
         "Cumulative number of pods evicted, by eviction signal";
+    EvictionStatsAge = histogram{DEFAULT} "kubelet_eviction_stats_age_seconds" ["eviction_signal"],
+        "Duration in seconds from when the node was found short to when a pod was evicted for it";
     AdmissionRejections = counter "kubelet_admission_rejections_total" ["reason"],
         "Cumulative number of pods that the node refused";
     PodStart = histogram{POD_START} "kubelet_pod_start_duration_seconds" [],
@@ -71,6 +76,14 @@ coracle_metrics::metric_families! { "";
         "Duration in seconds of asking the runtime for all sandboxes and containers";
     PlegInterval = histogram{DEFAULT} "kubelet_pleg_relist_interval_seconds" [],
         "Interval in seconds between two such questions";
+    EventsLatency = histogram{DEFAULT} "kubelet_evented_pleg_connection_latency_seconds" [],
+        "Duration in seconds from when the runtime made an event to when it was heard";
+    RestartedPods = counter "kubelet_restarted_pods_total" ["static"],
+        "Cumulative number of pods that came back with the UID that they had before they went";
+    OrphansCleaned = gauge "kubelet_orphan_pod_cleaned_volumes" [],
+        "Number of pods that are gone and whose volumes were taken away when the kubelet began";
+    OrphansLeft = gauge "kubelet_orphan_pod_cleaned_volumes_errors" [],
+        "Number of pods that are gone and whose volumes could not be taken away yet";
     PlegSeen = gauge "kubelet_pleg_last_seen_seconds" [],
         "When they were answered last, in seconds since 1970";
     Cgroup = histogram{DEFAULT} "kubelet_cgroup_manager_duration_seconds" ["operation_type"],
@@ -79,6 +92,20 @@ coracle_metrics::metric_families! { "";
         "Duration in seconds of pulling an image, by its size";
     ImagesRemoved = counter "kubelet_image_garbage_collected_total" ["reason"],
         "Cumulative number of images removed for space, or for their age";
+    EnsureImage = counter "kubelet_image_manager_ensure_image_requests_total" ["pull_policy", "present_locally", "pull_required"],
+        "Cumulative number of times that an image was to be there";
+    MustPull = counter "kubelet_imagemanager_image_mustpull_checks_total" ["result"],
+        "Cumulative number of judgements whether a pod may use an image that is there";
+    PullRecords = gauge "kubelet_imagemanager_ondisk_pulledrecords" [],
+        "Number of images of which it is noted who has pulled them";
+    PullIntents = gauge "kubelet_imagemanager_ondisk_pullintents" [],
+        "Number of pulls whose end is not noted yet";
+    ImageVolumes = counter "kubelet_image_volume_requested_total" [],
+        "Cumulative number of images that containers were to mount";
+    ImageVolumesMounted = counter "kubelet_image_volume_mounted_succeed_total" [],
+        "Cumulative number of images that containers have mounted";
+    ImageVolumesFailed = counter "kubelet_image_volume_mounted_errors_total" [],
+        "Cumulative number of images that containers could not mount";
     InFlight = gauge "kubelet_http_inflight_requests" ["method", "path", "server_type", "long_running"],
         "Number of requests that are being answered";
     Requests = counter "kubelet_http_requests_total" ["method", "path", "server_type", "long_running"],
@@ -95,6 +122,14 @@ coracle_metrics::metric_families! { "";
         "Duration in milliseconds from when a resize was granted to when it was carried out";
     VolumeOperations = histogram{VOLUMES} "storage_operation_duration_seconds" ["migrated", "operation_name", "status", "volume_plugin"],
         "Duration in seconds of work on volumes";
+    VolumeMeasurements = histogram{DEFAULT} "kubelet_volume_metric_collection_duration_seconds" ["metric_source"],
+        "Duration in seconds of finding out what a volume holds, by who was asked";
+    CsiOperations = histogram{VOLUMES} "csi_operations_seconds" ["driver_name", "method_name", "grpc_status_code", "migrated"],
+        "Duration in seconds of calls to CSI drivers";
+    Plugins = gauge "plugin_manager_total_plugins" ["socket_path", "state"],
+        "Number of plugins that offer themselves, and that are registered";
+    DraCalls = histogram{CLAIMS} "dra_grpc_operations_duration_seconds" ["driver_name", "method_name", "grpc_status_code"],
+        "Duration in seconds of calls to drivers of claims";
     Dra = histogram{CLAIMS} "dra_operations_duration_seconds" ["operation_name", "is_error"],
         "Duration in seconds of preparing the claims of a pod, or giving them back";
     DeviceAllocation = histogram{DEFAULT} "kubelet_device_plugin_alloc_duration_seconds" ["resource_name"],
@@ -105,6 +140,10 @@ coracle_metrics::metric_families! { "";
         "Cumulative number of containers that asked for CPUs of their own";
     CpuPinningErrors = counter "kubelet_cpu_manager_pinning_errors_total" [],
         "Cumulative number of containers that did not get them";
+    Aligned = counter "kubelet_container_aligned_compute_resources_count" ["scope", "boundary"],
+        "Cumulative number of allocations that were sure to be within a boundary, and are";
+    AlignedFailures = counter "kubelet_container_aligned_compute_resources_failure_count" ["scope", "boundary"],
+        "Cumulative number of allocations that were sure to be within a boundary, and could not be";
     CpuSharedPool = gauge "kubelet_cpu_manager_shared_pool_size_millicores" [],
         "CPUs that containers share, in thousandths";
     CpuExclusive = gauge "kubelet_cpu_manager_exclusive_cpu_allocation_count" [],
@@ -139,6 +178,8 @@ coracle_metrics::metric_families! { "";
         "Cumulative number of failures to follow the runtime's events";
     EventsConnections = counter "kubelet_evented_pleg_connection_success_count" [],
         "How often the runtime's events began to be followed";
+    HttpFallbacks = counter "kubelet_lifecycle_handler_http_fallbacks_total" [],
+        "Cumulative number of hooks that were to be heard by TLS, and were without it";
     SleepsCut = counter "kubelet_sleep_action_terminated_early_total" [],
         "Cumulative number of sleeping hooks that were ended before their time";
     ShutdownStart = gauge "kubelet_graceful_shutdown_start_time_seconds" [],
@@ -155,6 +196,8 @@ pub struct Metrics {
     /// How the probes of containers have ended.
     pub probes: Arc<Counts>,
     pub health_checks: Arc<HealthChecks>,
+    /// How the node came to be Ready.
+    pub startup: Arc<Startup>,
 }
 
 impl Metrics {
@@ -192,9 +235,31 @@ impl Metrics {
         self.families.set(metric, &[], jiff::Timestamp::now().as_second());
     }
 
+    /// Replaces all gauges of a family.
+    pub fn replace<'l>(&self, metric: Metric, samples: impl IntoIterator<Item = (Vec<&'l str>, usize)>) {
+        self.families.set_all(metric, samples);
+    }
+
+    /// Counts what a CSI driver is asked.
+    pub fn of_csi(&self, driver: &str) -> CallListener {
+        let (this, driver) = (self.clone(), driver.to_owned());
+        CallListener::new(move |Called { path, code, time }| {
+            this.took(Metric::CsiOperations, &[&driver, path, code, "false"], time);
+        })
+    }
+
+    /// Counts what a driver of claims is asked.
+    pub fn of_dra(&self, driver: &str) -> CallListener {
+        let (this, driver) = (self.clone(), driver.to_owned());
+        CallListener::new(move |Called { path, code, time }| {
+            this.took(Metric::DraCalls, &[&driver, path, code], time);
+        })
+    }
+
     /// Writes what `/metrics` shows of them.
     pub fn render(&self, text: &mut Text) {
         self.families.render(text);
+        self.startup.render(text);
     }
 }
 

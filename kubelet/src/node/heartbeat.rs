@@ -87,8 +87,11 @@ async fn register_once(api: &Api<Node>, node: &Node, config: &Config) -> Result<
         return api.get(&config.node_name).await;
     }
     match api.create(&PostParams::default(), node).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => {}
-        other => return other,
+        Err(kube::Error::Api(status)) if status.code == 409 => config.metrics.startup.was_there(),
+        other => {
+            other.iter().for_each(|_| config.metrics.startup.registered());
+            return other;
+        }
     }
     let patch = json!({ "metadata": { "labels": labels(config) } });
     api.patch(&config.node_name, &PatchParams::default(), &Patch::Merge(patch)).await
@@ -102,6 +105,11 @@ fn labels(config: &Config) -> BTreeMap<String, String> {
     ];
     let own = own.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
     own.chain(config.node_labels.iter().cloned()).collect()
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// What a node has to say of its machine and does not.
@@ -163,6 +171,7 @@ impl Heart {
         };
         node.status = Some(self.look().await);
         let api: Api<Node> = Api::all(self.kubelet.client.clone());
+        self.kubelet.metrics.startup.attempted();
         self.node = loop {
             match register_once(&api, &node, &self.kubelet.config).await {
                 Ok(node) => break node,
@@ -260,6 +269,9 @@ impl Heart {
         let old = self.node.status.clone().unwrap_or_default();
         if due || !same(&old, new) {
             self.write(new).await?;
+        }
+        if is_ready(&self.node) {
+            self.kubelet.metrics.startup.ready();
         }
         let told = self.node.status.as_ref().and_then(|status| status.volumes_in_use.as_deref());
         self.kubelet.volumes.note_reported(told.unwrap_or_default());

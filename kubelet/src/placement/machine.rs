@@ -101,6 +101,12 @@ impl Machine {
         self.cpus.values().filter(|cpu| nodes.has(cpu.node)).map(|cpu| cpu.socket).collect()
     }
 
+    /// How many last-level caches these CPUs have.
+    pub fn caches(&self, cpus: &CpuSet) -> usize {
+        let caches = cpus.iter().filter_map(|cpu| self.cpus.get(&cpu)).map(|cpu| cpu.cache);
+        caches.collect::<std::collections::BTreeSet<u32>>().len()
+    }
+
     pub fn threads_per_core(&self) -> usize {
         let cores: std::collections::BTreeSet<u32> = self.cpus.values().map(|cpu| cpu.core).collect();
         self.cpus.len() / cores.len().max(1)

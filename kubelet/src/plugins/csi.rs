@@ -20,7 +20,13 @@ impl Kind for Csi {
             return Err(Refusal::Versions(offer.versions.clone()));
         }
         csi_node::wait_until_there(&self.0).await;
-        let driver = Driver::connect(&offer.name, &offer.endpoint, CALL_TIMEOUT).await;
+        let driver = Driver::connect(
+            &offer.name,
+            &offer.endpoint,
+            CALL_TIMEOUT,
+            Some(self.0.metrics.of_csi(&offer.name)),
+        )
+        .await;
         let driver = driver.map_err(Refusal::Driver)?;
         csi_node::add(&self.0, &driver).await?;
         self.0.drivers.insert(driver);

@@ -63,7 +63,7 @@ async fn follow(kubelet: Arc<Kubelet>) {
     if let Err(error) = std::fs::create_dir_all(kubelet.root().join("plugins")) {
         tracing::warn!(%error, "the directory of plugins is missing");
     }
-    let mut registrar = Registrar::new(kinds(&kubelet), dir);
+    let mut registrar = Registrar::new(kinds(&kubelet), dir, kubelet.metrics.clone());
     loop {
         registrar.look().await;
         let pause = registrar.pause().min(LOOK_INTERVAL);

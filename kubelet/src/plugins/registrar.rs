@@ -3,6 +3,7 @@
 use super::kind::Kind;
 use super::register::{self, RegisterError, Registered};
 use crate::blocking;
+use crate::metrics::{Metric, Metrics};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -34,18 +35,23 @@ pub(super) struct Registrar {
     dir: PathBuf,
     registered: HashMap<PathBuf, (Identity, Registered)>,
     failed: HashMap<PathBuf, Failure>,
+    /// Sockets that were there at the last look.
+    offered: HashSet<PathBuf>,
+    metrics: Metrics,
     /// One that hangs keeps no other waiting.
     under_way: HashSet<PathBuf>,
     tasks: JoinSet<Outcome>,
 }
 
 impl Registrar {
-    pub fn new(kinds: Arc<[Arc<dyn Kind>]>, dir: PathBuf) -> Self {
+    pub fn new(kinds: Arc<[Arc<dyn Kind>]>, dir: PathBuf, metrics: Metrics) -> Self {
         Self {
             kinds,
             dir,
             registered: HashMap::new(),
             failed: HashMap::new(),
+            offered: HashSet::new(),
+            metrics,
             under_way: HashSet::new(),
             tasks: JoinSet::new(),
         }
@@ -64,6 +70,8 @@ impl Registrar {
                 plugin.kind.forget(&plugin.offer).await;
             }
         }
+        self.offered = found.keys().cloned().collect();
+        self.show();
         self.failed.retain(|path, failure| found.get(path) == Some(&failure.identity));
         for (path, identity) in found {
             let known = self.registered.get(&path).is_some_and(|(registered, _)| *registered == identity);
@@ -79,6 +87,15 @@ impl Registrar {
         }
     }
 
+    /// Tells which sockets there are, and which of them are registered.
+    fn show(&self) {
+        let offered = self.offered.iter().map(|path| (path.to_string_lossy(), "desired_state_of_world"));
+        let registered = self.registered.keys().map(|path| (path.to_string_lossy(), "actual_state_of_world"));
+        let all: Vec<_> = offered.chain(registered).collect();
+        let samples = all.iter().map(|(path, state)| (vec![path.as_ref(), *state], 1));
+        self.metrics.replace(Metric::Plugins, samples);
+    }
+
     /// Until something that failed is to be tried again.
     pub fn pause(&self) -> Duration {
         let waiting = self.failed.values().map(|f| f.again.saturating_duration_since(Instant::now()));
@@ -89,7 +106,10 @@ impl Registrar {
     pub async fn finish_one(&mut self) {
         match self.tasks.join_next().await {
             None => std::future::pending().await,
-            Some(Ok(outcome)) => self.note(outcome),
+            Some(Ok(outcome)) => {
+                self.note(outcome);
+                self.show();
+            }
             Some(Err(error)) => tracing::error!(%error, "registering a plugin"),
         }
     }
@@ -140,6 +160,31 @@ fn sockets(dir: &Path) -> HashMap<PathBuf, Identity> {
 mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
+
+    #[tokio::test]
+    async fn what_offers_itself_is_counted_until_its_socket_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let metrics = Metrics::default();
+        let mut registrar = Registrar::new(Arc::new([]), dir.path().to_owned(), metrics.clone());
+        let shown = || {
+            let mut page = coracle_metrics::Text::default();
+            metrics.render(&mut page);
+            page.finish()
+        };
+        let socket = dir.path().join("a.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        registrar.look().await;
+        let offered = format!(
+            "plugin_manager_total_plugins{{socket_path=\"{}\",state=\"desired_state_of_world\"}} 1\n",
+            socket.display()
+        );
+        assert!(shown().contains(&offered), "{}", shown());
+        assert!(!shown().contains("actual_state_of_world"), "nobody has answered there");
+        drop(listener);
+        fs::remove_file(&socket).unwrap();
+        registrar.look().await;
+        assert!(!shown().contains(&offered), "{}", shown());
+    }
 
     #[test]
     fn sockets_are_found_and_nothing_else() {

@@ -114,6 +114,11 @@ impl Worker {
                 }
                 match limited.unwrap_or_else(|_| Outcome::Failure("timed out".to_owned())) {
                     Outcome::Unknown(message) => Outcome::Failure(message),
+                    Outcome::Warning(message) => {
+                        self.kubelet.metrics.add(Metric::HttpFallbacks, &[]);
+                        self.event(None, "Warning", "LifecycleHTTPFallback", message);
+                        Outcome::Success
+                    }
                     told => told,
                 }
             }

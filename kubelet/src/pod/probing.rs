@@ -53,7 +53,7 @@ impl Worker {
             };
             let (inbox, id, name, kind) = (self.inbox.clone(), seen.id.clone(), seen.name.clone(), *kind);
             let counts = self.kubelet.metrics.probes.clone();
-            let count = move |result: &'static str| counts.add(&subject, kind.title(), result);
+            let count = move |result, time| counts.add(&subject, kind.title(), result, time);
             let report = move |report: Report| {
                 let probed = Probed { container_id: id.clone(), name: name.clone(), kind, report };
                 inbox.put(|mail| mail.probes.push(probed));

@@ -10,6 +10,8 @@ use crate::cri::api;
 use crate::images::auth;
 use crate::images::credentials::Used;
 use crate::images::pull::{Policy, PullError, policy};
+use crate::images::records::Verdict;
+use crate::metrics::Metric;
 use coracle_storage::volumes::{ObjectError, Objects};
 use k8s_openapi::api::core::v1::Container;
 use std::collections::BTreeMap;
@@ -21,6 +23,23 @@ use tokio::time::Instant;
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a container waits for the Services that it is told of while the server is away.
 const SERVICES: Duration = Duration::from_secs(2);
+
+/// What was found out of an image that has to be there; `None` where nobody asked.
+#[derive(Default)]
+struct Found {
+    present: Option<bool>,
+    pull_required: Option<bool>,
+}
+
+impl Found {
+    fn label(known: Option<bool>) -> &'static str {
+        match known {
+            None => "unknown",
+            Some(true) => "true",
+            Some(false) => "false",
+        }
+    }
+}
 
 impl Worker {
     /// The new container's id. What fails has been reported by an event.
@@ -37,11 +56,13 @@ impl Worker {
         let sandbox_config = sandbox_config.map_err(|message| self.refuse(name, CONFIG_ERROR, message))?;
         let image = self.image(spec, &sandbox_config).await?;
         let images = self.volume_images(spec, &sandbox_config).await?;
+        let of_volumes = images.len();
         let learned = self.learn_of_recursive_mounts(spec).await;
         learned.map_err(|message| self.refuse(name, CONFIG_ERROR, message))?;
         let config = self.container_config(kind, spec, attempt, (&image, &images)).await;
         let config = config.map_err(|message| self.refuse(name, CONFIG_ERROR, message))?;
         let created = self.calls.create_container(&sandbox.id, config, sandbox_config).await;
+        self.count_image_volumes(of_volumes, created.is_ok());
         let id = created.map_err(|e| self.refuse(name, "CreateContainerError", e.detail()))?;
         self.event(Some(name), "Normal", "Created", "Container created");
         let started = self.calls.start_container(&id).await;
@@ -56,11 +77,32 @@ impl Worker {
         Failure::new(reason, message, RETRY_INTERVAL)
     }
 
+    /// The runtime mounts images when it makes the container.
+    fn count_image_volumes(&self, count: usize, mounted: bool) {
+        let ended = if mounted { Metric::ImageVolumesMounted } else { Metric::ImageVolumesFailed };
+        for metric in [Metric::ImageVolumes, ended].into_iter().cycle().take(2 * count) {
+            self.kubelet.metrics.add(metric, &[]);
+        }
+    }
+
     /// Makes sure that the image is there, by its policy.
     async fn image(
         &mut self,
         spec: &Container,
         sandbox: &api::PodSandboxConfig,
+    ) -> Result<api::Image, Failure> {
+        let mut found = Found::default();
+        let image = self.ensure_image(spec, sandbox, &mut found).await;
+        let labels = [policy(spec).label(), Found::label(found.present), Found::label(found.pull_required)];
+        self.kubelet.metrics.add(Metric::EnsureImage, &labels);
+        image
+    }
+
+    async fn ensure_image(
+        &mut self,
+        spec: &Container,
+        sandbox: &api::PodSandboxConfig,
+        found: &mut Found,
     ) -> Result<api::Image, Failure> {
         let name = spec.name.as_str();
         let image = spec.image.clone().unwrap_or_default();
@@ -73,10 +115,11 @@ impl Worker {
         }
         let policy = policy(spec);
         if policy != Policy::Always
-            && let Some(found) = self.present(name, &image, policy).await?
+            && let Some(present) = self.present(name, &image, policy, found).await?
         {
-            return Ok(found);
+            return Ok(present);
         }
+        found.pull_required = Some(true);
         if let Some(left) = self.pulls.waiting(&image, Instant::now()) {
             return Err(self.back_off_pull(name, &image, left));
         }
@@ -89,13 +132,16 @@ impl Worker {
         name: &str,
         image: &str,
         policy: Policy,
+        found: &mut Found,
     ) -> Result<Option<api::Image>, Failure> {
-        let found = self.kubelet.puller.find(image).await.map_err(|e| self.pull_failed(name, image, e))?;
-        let there = found.is_some();
-        let usable = match found {
-            Some(found) => self.accessible(image, found).await,
+        let present = self.kubelet.puller.find(image).await.map_err(|e| self.pull_failed(name, image, e))?;
+        let there = present.is_some();
+        found.present = Some(there);
+        let usable = match present {
+            Some(present) => self.accessible(image, present).await,
             None => None,
         };
+        found.pull_required = there.then_some(usable.is_none());
         if usable.is_some() {
             let text = format!(
                 "Container image {image:?} already present on machine and can be accessed by the pod"
@@ -189,6 +235,12 @@ impl Worker {
             let login = self.credentials(image).await;
             verdict.admits(login.as_ref().map(|(_, used)| used))
         };
+        let result = match verdict {
+            Verdict::Open => "credentialPolicyAllowed",
+            Verdict::Known(_) if admitted => "credentialRecordFound",
+            Verdict::Known(_) => "mustAuthenticate",
+        };
+        self.kubelet.metrics.add(Metric::MustPull, &[result]);
         admitted.then_some(found)
     }
 

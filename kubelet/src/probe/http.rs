@@ -52,6 +52,8 @@ impl Caller {
 
 struct Answer {
     status: StatusCode,
+    /// The server was asked by TLS and answered without, so it was asked again as it speaks.
+    plain: bool,
     location: Option<String>,
     body: Bytes,
 }
@@ -69,6 +71,12 @@ pub async fn get(get: &Get<'_>) -> Outcome {
         let Some(location) =
             answer.location.as_deref().filter(|to| sends_on(answer.status) && !to.is_empty())
         else {
+            if answer.plain {
+                let asked = place.authority();
+                return Outcome::Warning(format!(
+                    "request to HTTPS lifecycle hook {asked} got HTTP response, retry with HTTP succeeded"
+                ));
+            }
             return get.caller.judged(&answer);
         };
         let next = match place.follow(location) {
@@ -103,8 +111,26 @@ fn judged(answer: &Answer) -> Outcome {
 async fn ask(place: &Place, get: &Get<'_>, same_name: bool) -> Result<Answer, String> {
     let request = request(place, get, same_name)?;
     let tls = if place.https { Some(super::tls::of(&place.host).map_err(|e| e.to_string())?) } else { None };
-    let stream = outbound::connect((place.host.as_str(), place.port), tls).await;
-    exchange(request, stream.map_err(|e| connect_error(place, &e))?).await
+    match outbound::connect((place.host.as_str(), place.port), tls).await {
+        Ok(stream) => exchange(request, stream).await,
+        Err(error) => {
+            let told = connect_error(place, &error);
+            if get.caller == Caller::Probe || !speaks_plainly(&error) {
+                return Err(told);
+            }
+            let plain = Place { https: false, ..place.clone() };
+            let answer = Box::pin(ask(&plain, get, same_name)).await;
+            answer.map(|answer| Answer { plain: true, ..answer }).map_err(|_| told)
+        }
+    }
+}
+
+/// Whether the other side answers a handshake with something else, as servers of plain HTTP do. Handlers were asked without
+/// TLS whatever they said, until Kubernetes 1.23, and are still heard so.
+fn speaks_plainly(error: &ConnectError) -> bool {
+    let ConnectError::Tls(source) = error else { return false };
+    let broken = source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(broken, Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)))
 }
 
 fn connect_error(place: &Place, error: &ConnectError) -> String {
@@ -127,7 +153,7 @@ async fn taken(response: http::Response<Incoming>) -> Answer {
     let (status, location) = (response.status(), location.map(str::to_owned));
     // The server may care whether its answer is taken; what is too long counts for nothing.
     let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
-    Answer { status, location, body: body.map(|body| body.to_bytes()).unwrap_or_default() }
+    Answer { status, plain: false, location, body: body.map(|body| body.to_bytes()).unwrap_or_default() }
 }
 
 fn request(place: &Place, get: &Get<'_>, same_name: bool) -> Result<http::Request<Empty<Bytes>>, String> {
@@ -143,7 +169,9 @@ fn request(place: &Place, get: &Get<'_>, same_name: bool) -> Result<http::Reques
     if given("accept").is_none() {
         builder = builder.header("Accept", "*/*");
     }
-    for (name, value) in headers.iter().filter(|(n, _)| !n.eq_ignore_ascii_case("host")) {
+    // What was to go by TLS alone.
+    let secret = |name: &str| get.https && !place.https && name.eq_ignore_ascii_case("authorization");
+    for (name, value) in headers.iter().filter(|(n, _)| !n.eq_ignore_ascii_case("host") && !secret(n)) {
         builder = builder.header(name, value);
     }
     builder.body(Empty::new()).map_err(|e| e.to_string())
@@ -177,6 +205,42 @@ mod tests {
             }
         });
         port
+    }
+
+    #[tokio::test]
+    async fn handlers_that_speak_no_tls_are_heard_and_told_no_secrets() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let heads = tokio::spawn(async move {
+            let mut heads = Vec::new();
+            for _ in 0..3 {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut buffer = [0; 4096];
+                let length = stream.read(&mut buffer).await.unwrap();
+                heads.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+                stream
+                    .write_all(b"HTTP/1.1 400 Bad\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                    .await
+                    .unwrap();
+            }
+            heads
+        });
+        let headers =
+            [("Authorization".to_owned(), "Bearer t".to_owned()), ("X-A".to_owned(), "b".to_owned())];
+        let asked = |caller: Caller| {
+            let headers = &headers;
+            async move { get(&Get { host: "127.0.0.1", port, https: true, path: "/x", headers, caller }).await }
+        };
+        let probed = asked(Caller::Probe).await;
+        assert!(matches!(probed, Outcome::Failure(_)), "a probe means what it says: {probed:?}");
+        let told = format!(
+            "request to HTTPS lifecycle hook 127.0.0.1:{port} got HTTP response, retry with HTTP succeeded"
+        );
+        assert_eq!(asked(Caller::Hook).await, Outcome::Warning(told));
+        let heads = heads.await.unwrap();
+        let last = heads[2].to_ascii_lowercase();
+        assert!(last.starts_with("get /x ") && last.contains("x-a: b"), "{last}");
+        assert!(!last.contains("authorization"), "{last}");
     }
 
     #[tokio::test]

@@ -61,14 +61,14 @@ fn count(value: Option<i32>, default: u32) -> u32 {
     value.and_then(|v| u32::try_from(v).ok()).filter(|v| *v > 0).unwrap_or(default)
 }
 
-/// Starts probing; ends when the handle is aborted. `count_result` is told what came of each probe, as metrics name it.
+/// Starts probing; ends when the handle is aborted. `count_result` is told what came of each probe, as metrics name it, and how long that took.
 /// `verdict` is what holds before the first answer. `initialDelay` counts from now on, because the container has just
 /// started or the process that probed it has.
 pub fn spawn(
     kind: Kind,
     probe: &Probe,
     container: &Container,
-    (target, count_result): (Target, impl Fn(&'static str) + Send + Sync + 'static),
+    (target, count_result): (Target, impl Fn(&'static str, Duration) + Send + Sync + 'static),
     verdict: bool,
     report: impl Fn(Report) + Send + Sync + 'static,
 ) -> AbortHandle {
@@ -84,8 +84,9 @@ pub fn spawn(
         tokio::time::sleep(delay).await;
         let mut ticks = ticks(period);
         loop {
+            let began = Instant::now();
             let outcome = ask(&action, &target, timeout).await;
-            count_result(outcome.result());
+            count_result(outcome.result(), began.elapsed());
             if let Some(verdict) = told(outcome, &report).and_then(|success| counter.record(success)) {
                 report(Report::Verdict(verdict));
             }

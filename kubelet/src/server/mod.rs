@@ -5,6 +5,7 @@
 
 mod access;
 mod auth;
+mod checkpoint;
 mod error;
 mod healthz;
 mod local_path;

@@ -2,7 +2,7 @@
 
 use super::auth::Admitted;
 use super::error::HttpError;
-use super::{Server, local_path, logs, metrics, node_logs, stats, streams};
+use super::{Server, checkpoint, local_path, logs, metrics, node_logs, stats, streams};
 use crate::streaming;
 use axum::body::Body;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -32,6 +32,9 @@ pub(super) async fn answer(
     }
     if let ["localPath", rest @ ..] = segments.as_slice() {
         return local_path::answer(&server.volumes, request, rest).await;
+    }
+    if let ["checkpoint", rest @ ..] = segments.as_slice() {
+        return checkpoint::answer(server, request, rest).await;
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Err(HttpError::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"));

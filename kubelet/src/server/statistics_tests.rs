@@ -7,6 +7,10 @@ use crate::cri::api;
 struct OnePod {
     pod: Arc<Pod>,
     cpu: Option<u64>,
+    /// Containers, places and limits.
+    checkpoints: parking_lot::Mutex<Vec<(String, PathBuf, Option<std::time::Duration>)>>,
+    /// Whether the runtime writes no archives.
+    fails: std::sync::atomic::AtomicBool,
 }
 
 impl OnePod {
@@ -19,7 +23,12 @@ impl OnePod {
                 "state": { "running": { "startedAt": "2026-01-01T00:00:05Z" } },
             }] },
         });
-        Arc::new(Self { pod: Arc::new(serde_json::from_value(pod).unwrap()), cpu })
+        Arc::new(Self {
+            pod: Arc::new(serde_json::from_value(pod).unwrap()),
+            cpu,
+            checkpoints: parking_lot::Mutex::default(),
+            fails: false.into(),
+        })
     }
 }
 
@@ -58,6 +67,20 @@ impl PodsApi for OnePod {
         Arc::new(cri::CriClient::new("unix:///nonexistent/containerd.sock"))
     }
 
+    async fn checkpoint(
+        &self,
+        id: &str,
+        location: &std::path::Path,
+        limit: Option<std::time::Duration>,
+    ) -> cri::Result<()> {
+        if self.fails.load(Ordering::SeqCst) {
+            let (method, code) = ("CheckpointContainer", tonic::Code::Unimplemented);
+            return Err(cri::RuntimeError::Failed { method, code, message: "no CRIU".to_owned() });
+        }
+        self.checkpoints.lock().push((id.to_owned(), location.to_owned(), limit));
+        Ok(())
+    }
+
     async fn container_stats(&self) -> cri::Result<Vec<api::ContainerStats>> {
         let stats = |id: &str, pod: &str| {
             let labels = [("namespace", "default"), ("name", pod), ("uid", "u1")]
@@ -85,6 +108,44 @@ impl PodsApi for OnePod {
         // An earlier attempt, and one of a pod that has gone.
         Ok(vec![stats("c1", "web"), stats("c2", "web"), stats("c3", "gone")])
     }
+}
+
+/// Upstream's statuses and words. The archive lies beside the directories of pods, and nobody but root may look.
+#[tokio::test]
+async fn containers_are_written_to_archives() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let pods = OnePod::new(None);
+    let mut server = built(pods.clone(), Arc::default(), dir.path(), Access::default());
+    server.pods_dir = dir.path().join("kubelet/pods");
+    let server = Arc::new(server);
+    let admin = server.gate.peer(&[certificate("admin")]);
+    let ask = async |method: Method, path: &str| ask(&server, &admin, method, path, "").await;
+    for (path, status, text) in [
+        ("/checkpoint/default/other/app", 404, "pod does not exist"),
+        ("/checkpoint/default/web/other", 404, "container other does not exist"),
+        ("/checkpoint/default/web/app?timeout=soon", 404, "cannot parse value of timeout parameter"),
+        ("/checkpoint/default/web", 404, "404 page not found\n"),
+    ] {
+        assert_eq!(ask(Method::POST, path).await, (StatusCode::from_u16(status).unwrap(), text.to_owned()));
+    }
+    assert_eq!(ask(Method::GET, "/checkpoint/default/web/app").await.0, StatusCode::METHOD_NOT_ALLOWED);
+    assert!(pods.checkpoints.lock().is_empty());
+    let (status, answer) = ask(Method::POST, "/checkpoint/default/web/app?timeout=3&timeout=7").await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    let (id, location, limit) = pods.checkpoints.lock()[0].clone();
+    assert_eq!((id.as_str(), limit), ("c2", Some(std::time::Duration::from_secs(7))));
+    assert_eq!(serde_json::from_str::<Value>(&answer).unwrap(), json!({ "items": [location] }));
+    let name = location.file_name().unwrap().to_str().unwrap();
+    assert!(name.starts_with("checkpoint-web_default-app-2") && name.ends_with("Z.tar"), "{name}");
+    let directory = dir.path().join("kubelet/checkpoints");
+    assert_eq!(location.parent(), Some(directory.as_path()));
+    assert_eq!(std::fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
+    pods.fails.store(true, Ordering::SeqCst);
+    let (status, text) = ask(Method::POST, "/checkpoint/default/web/app").await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    let expected = "checkpointing of default/web/app failed (rpc error: code = Unimplemented desc = no CRIU)";
+    assert_eq!(text, expected);
 }
 
 async fn page(server: &Arc<Server>, path: &str) -> String {
@@ -129,6 +190,7 @@ async fn statistics_come_from_the_runtime() {
         "container_start_time_seconds{container=\"app\",namespace=\"default\",pod=\"web\"} 1767225605 1767225600000",
         "pod_cpu_usage_seconds_total{namespace=\"default\",pod=\"web\"} 2.5 1767225600000",
         "resource_scrape_error 0",
+        "# HELP node_cpu_usage_seconds_total [STABLE] Cumulative cpu time consumed by the node in core-seconds",
     ] {
         assert!(resource.lines().any(|l| l == line), "no {line} in\n{resource}");
     }
@@ -136,8 +198,10 @@ async fn statistics_come_from_the_runtime() {
     let cpu = "container_cpu_usage_seconds_total{container=\"app\",cpu=\"total\",id=\"/kubepods/besteffort/podu1/c2\",\
                image=\"example/app:1\",name=\"c2\",namespace=\"default\",pod=\"web\"} 2.5 1767225600000";
     assert!(cadvisor.lines().any(|l| l == cpu), "no {cpu} in\n{cadvisor}");
+    assert!(!cadvisor.contains("[STABLE]"), "cAdvisor promises nothing: {cadvisor}");
     assert!(!cadvisor.contains("c1") && !cadvisor.contains("gone"), "{cadvisor}");
-    assert!(page(&server, "/metrics/probes").await.starts_with("# HELP prober_probe_total"));
+    assert!(page(&server, "/metrics/probes").await.starts_with("# HELP prober_probe_total [BETA] "));
+    every_family_says_its_level(&page(&server, "/metrics").await);
     page(&server, "/healthz/ping").await;
     let objectives = page(&server, "/metrics/slis").await;
     for check in ["log", "ping", "syncloop"] {
@@ -148,6 +212,21 @@ async fn statistics_come_from_the_runtime() {
     assert!(objectives.contains(asked) && !objectives.contains(&format!("{asked}0\n")), "{objectives}");
 }
 
+/// As upstream's kubelet, of whose names these are; what is ours or any process' says nothing.
+fn every_family_says_its_level(page: &str) {
+    let heads: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("# HELP ")).collect();
+    assert!(heads.contains(&"kubelet_node_name [ALPHA] The node's name. The count is always 1."), "{page}");
+    for head in heads {
+        let (name, help) = head.split_once(' ').unwrap();
+        let ours = ["coracle_", "process_"];
+        let told = ["[ALPHA] ", "[BETA] ", "[STABLE] "].iter().any(|level| help.starts_with(level));
+        assert_ne!(told, ours.iter().any(|ours| name.starts_with(ours)), "{head}");
+    }
+    let counted = "registered_metrics_total{deprecated_version=\"\",stability_level=\"BETA\"} ";
+    assert!(page.contains(counted), "{page}");
+    assert!(page.contains("kubelet_metrics_provider{provider=\"cri\"} 1"), "{page}");
+}
+
 #[tokio::test]
 async fn what_the_runtime_leaves_out_control_groups_say() {
     let root = tempfile::tempdir().unwrap();
@@ -156,12 +235,24 @@ async fn what_the_runtime_leaves_out_control_groups_say() {
     std::fs::create_dir_all(group.join("c2")).unwrap();
     std::fs::write(group.join("cpu.stat"), "usage_usec 9000\n").unwrap();
     std::fs::write(group.join("c2/cpu.stat"), "usage_usec 7000\nuser_usec 4000\n").unwrap();
+    std::fs::write(group.join("c2/memory.swap.max"), "8192\n").unwrap();
+    let own = std::process::id();
+    std::fs::write(group.join("c2/cgroup.procs"), format!("{own}\n")).unwrap();
     let server = server_of(OnePod::new(None), Arc::default(), root.path());
     let summary: Value = serde_json::from_str(&page(&server, "/stats/summary").await).unwrap();
     let pod = &summary["pods"][0];
     assert_eq!(pod["cpu"]["usageCoreNanoSeconds"], 9_000_000);
     assert_eq!(pod["containers"][0]["cpu"]["usageCoreNanoSeconds"], 7_000_000);
+    let devices = std::fs::read_to_string("/proc/self/net/dev").unwrap();
+    let own = devices.lines().filter(|line| line.contains(':') && !line.trim().starts_with("lo:")).count();
+    let shown = pod["network"]["interfaces"].as_array().map_or(0, Vec::len);
+    assert_eq!(shown, own, "the network of its process: {}", pod["network"]);
     let cadvisor = page(&server, "/metrics/cadvisor").await;
     assert!(cadvisor.contains("container_cpu_user_seconds_total{container=\"app\""), "{cadvisor}");
     assert!(!cadvisor.contains("container_cpu_cfs_periods_total{"), "no quota, no periods");
+    let sockets = cadvisor.lines().find(|line| line.starts_with("container_sockets{container=\"app\""));
+    assert!(sockets.is_some_and(|line| !line.contains("} 0 ")), "of this process: {sockets:?}");
+    let resource = page(&server, "/metrics/resource").await;
+    let limit = "container_swap_limit_bytes{container=\"app\",namespace=\"default\",pod=\"web\"} 8192 ";
+    assert!(resource.contains(limit), "{resource}");
 }

@@ -140,6 +140,7 @@ async fn strangers_and_bad_tokens_get_401_everywhere() {
         "/exec/a/b/c",
         "/containerLogs/a/b/c",
         "/run/a/b/c",
+        "/checkpoint/a/b/c",
         "/logs/",
         "/nonsense",
     ] {

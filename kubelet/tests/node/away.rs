@@ -76,3 +76,36 @@ async fn a_static_pod_starts_without_any_server() {
     assert!(mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_string());
     assert_eq!(json!(world.runtime.running("fixed")), id);
 }
+
+#[tokio::test]
+async fn a_static_pod_that_comes_back_is_counted() {
+    let world = World::start().await;
+    let dir = world.root().parent().unwrap().join("static-pods");
+    std::fs::create_dir_all(&dir).unwrap();
+    let write = |name: &str| {
+        let spec = json!({ "terminationGracePeriodSeconds": 30, "containers": [{ "name": name, "image": "i",
+            "lifecycle": { "preStop": { "exec": { "command": ["linger"] } } } }] });
+        let manifest = json!({ "kind": "Pod", "metadata": { "name": name }, "spec": spec });
+        std::fs::write(dir.join(name).with_extension("yaml"), manifest.to_string()).unwrap();
+    };
+    let running = async |name: &str| {
+        until(async || json!(world.runtime.running(name).len()), |count| *count == 1).await;
+        world.runtime.running(name)
+    };
+    write("web");
+    let first = running("web").await;
+    assert!(!world.figures().contains("kubelet_restarted_pods_total{"), "it has come once");
+    std::fs::remove_file(dir.join("web.yaml")).unwrap();
+    until(async || json!(world.runtime.ran("linger")), |count| *count == 1).await;
+    write("web");
+    // Whoever has read this one has read the other.
+    write("witness");
+    running("witness").await;
+    world.runtime.hurry();
+    until(
+        async || json!(world.runtime.running("web")),
+        |ids| ids.as_array().is_some_and(|ids| ids.len() == 1) && *ids != json!(first),
+    )
+    .await;
+    world.shows("kubelet_restarted_pods_total{static=\"true\"} 1");
+}

@@ -79,6 +79,10 @@ async fn a_pod_waits_for_its_claim_has_its_devices_and_gives_them_back_before_it
     driver.register(&world.root());
     world.pod_until("p", is_ready).await;
     driver.until("registered", |state| state.registered == [(true, String::new())]).await;
+    world.shows(
+        "dra_grpc_operations_duration_seconds_count{driver_name=\"gpu.example.com\",\
+         method_name=\"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources\",grpc_status_code=\"OK\"} 1",
+    );
     assert_eq!(cdi(&world, "one"), ["gpu.example.com/device=two"]);
     assert_eq!(cdi(&world, "both"), ["gpu.example.com/device=one", "gpu.example.com/device=two"]);
     assert_eq!(cdi(&world, "none"), [""; 0]);

@@ -387,9 +387,13 @@ impl api::runtime_service_server::RuntimeService for CriSocket {
 
     async fn checkpoint_container(
         &self,
-        _: Request<api::CheckpointContainerRequest>,
+        request: Request<api::CheckpointContainerRequest>,
     ) -> Answer<api::CheckpointContainerResponse> {
-        not_served()
+        let api::CheckpointContainerRequest { container_id, location, timeout } = request.into_inner();
+        let limit = u64::try_from(timeout).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs);
+        let work = self.runtime.checkpoint_container(&container_id, Path::new(&location), limit);
+        self.change_by("CheckpointContainer", work).await?;
+        Ok(Response::new(api::CheckpointContainerResponse {}))
     }
 
     type GetContainerEventsStream =

@@ -1,8 +1,10 @@
 //! What upstream's own tests of nodes look at beyond a pod that starts and ends.
 
 use crate::support::{World, condition};
+use coracle_kubelet::cri::{CriClient, Runtime};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::time::Duration;
 
 fn is_ready(pod: &Value) -> bool {
@@ -12,6 +14,17 @@ fn is_ready(pod: &Value) -> bool {
 fn status<'a>(pod: &'a Value, list: &str, name: &str) -> &'a Value {
     let all = pod["status"][list].as_array();
     all.and_then(|all| all.iter().find(|status| status["name"] == name)).unwrap_or(&Value::Null)
+}
+
+#[tokio::test]
+async fn a_container_is_written_to_an_archive_within_the_time_that_is_asked_for() {
+    let world = World::over_a_socket().await;
+    let runtime = CriClient::new(&world.socket().path().display().to_string());
+    let location = Path::new("/var/lib/kubelet/checkpoints/checkpoint-p_n-c.tar");
+    runtime.checkpoint_container("c1", location, None).await.unwrap();
+    runtime.checkpoint_container("c2", location, Some(Duration::from_secs(7))).await.unwrap();
+    let asked = |id: &str, seconds: u64| format!("{id} {} {seconds}", location.display());
+    assert_eq!(world.runtime.checkpoints(), [asked("c1", 0), asked("c2", 7)]);
 }
 
 /// As the node's controller does with the pods of a node that was silent.

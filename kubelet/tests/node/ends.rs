@@ -2,7 +2,7 @@
 //! gone. Nothing of them may remain.
 
 use crate::cri_socket::{Hold, Moment, Outcome};
-use crate::support::{World, condition};
+use crate::support::{World, condition, until};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -214,6 +214,9 @@ async fn remains_are_removed_until_there_are_none() {
     world.start_kubelet();
     world.until_nothing_runs().await;
     assert_eq!(world.runtime.killed().len(), 1);
+    let cleaned = async || json!(world.figures().contains("\nkubelet_orphan_pod_cleaned_volumes 1\n"));
+    until(cleaned, |cleaned| *cleaned == json!(true)).await;
+    world.shows("kubelet_orphan_pod_cleaned_volumes_errors 0");
 }
 
 /// Somebody waits for its last word: a Job that counts it, and the namespace that waits for the Job.

@@ -8,6 +8,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 
@@ -35,6 +36,7 @@ struct State {
     /// Of the command `moody`.
     bad_mood: bool,
     commands: Vec<Vec<String>>,
+    checkpoints: Vec<String>,
 }
 
 pub struct FakeRuntime {
@@ -157,6 +159,11 @@ impl FakeRuntime {
     /// From now on it cannot delete what it runs.
     pub fn stick(&self) {
         self.state.lock().stuck = true;
+    }
+
+    /// Archives of containers: the id, where and the limit in seconds.
+    pub fn checkpoints(&self) -> Vec<String> {
+        self.state.lock().checkpoints.clone()
     }
 
     /// Shims that were killed.
@@ -383,6 +390,12 @@ impl Runtime for FakeRuntime {
         Ok(())
     }
 
+    async fn checkpoint_container(&self, id: &str, location: &Path, limit: Option<Duration>) -> Result<()> {
+        let seconds = limit.map_or(0, |limit| limit.as_secs());
+        self.state.lock().checkpoints.push(format!("{id} {} {seconds}", location.display()));
+        Ok(())
+    }
+
     async fn exec_sync(&self, _: &str, command: Vec<String>, _: Duration) -> Result<api::ExecSyncResponse> {
         let moody = {
             let mut state = self.up()?;
@@ -429,8 +442,11 @@ impl Runtime for FakeRuntime {
             let uid = receiver.recv().await.ok()?;
             let metadata = api::PodSandboxMetadata { uid, ..Default::default() };
             let status = api::PodSandboxStatus { metadata: Some(metadata), ..Default::default() };
-            let event =
-                api::ContainerEventResponse { pod_sandbox_status: Some(status), ..Default::default() };
+            let event = api::ContainerEventResponse {
+                pod_sandbox_status: Some(status),
+                created_at: now(),
+                ..Default::default()
+            };
             Some((Ok(event), receiver))
         });
         Ok(events.boxed())

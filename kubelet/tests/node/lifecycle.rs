@@ -21,6 +21,8 @@ async fn a_pod_runs_and_goes() {
     let pod = world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
     assert_eq!(pod["status"]["phase"], "Running");
     assert_eq!(pod["status"]["podIP"], "10.42.0.9");
+    let page = world.figures();
+    assert!(page.contains("\nkubelet_node_startup_duration_seconds "), "the node is new: {page}");
     assert_eq!(pod["status"]["qosClass"], "BestEffort");
     let status = &pod["status"]["containerStatuses"][0];
     assert_eq!((&status["restartCount"], &status["started"]), (&json!(0), &json!(true)));
@@ -47,6 +49,11 @@ async fn exits_are_restarted_then_backed_off() {
     let status = &pod["status"]["containerStatuses"][0];
     assert_eq!(status["lastState"]["terminated"]["exitCode"], 4);
     assert_eq!(pod["status"]["phase"], "Running");
+    let latency = "\nkubelet_evented_pleg_connection_latency_seconds_count ";
+    until(async || json!(world.figures().contains(latency)), |heard| *heard == json!(true)).await;
+    let page = world.figures();
+    let at_once = "\nkubelet_evented_pleg_connection_latency_seconds_bucket{le=\"10\"} 0\n";
+    assert!(!page.contains(at_once), "{page}");
 }
 
 #[tokio::test]
@@ -144,6 +151,21 @@ async fn an_image_that_cannot_be_pulled_backs_off() {
     world.pod_until("p", |pod| reason(pod) == "ErrImagePull").await;
     world.pod_until("p", |pod| reason(pod) == "ImagePullBackOff").await;
     assert_eq!(world.runtime.pulls(), 1);
+    world.shows("kubelet_imagemanager_ondisk_pulledrecords 0");
+    world.shows("kubelet_imagemanager_ondisk_pullintents 0");
+}
+
+#[tokio::test]
+async fn images_that_containers_mount_are_counted() {
+    let world = World::start().await;
+    let mut spec = simple();
+    spec["volumes"] = json!([{ "name": "v", "image": { "reference": "data:1" } }]);
+    spec["containers"][0]["volumeMounts"] = json!([{ "name": "v", "mountPath": "/v" }]);
+    world.create("p", spec).await;
+    world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
+    world.shows("kubelet_image_volume_requested_total 1");
+    world.shows("kubelet_image_volume_mounted_succeed_total 1");
+    assert!(!world.figures().contains("\nkubelet_image_volume_mounted_errors_total "));
 }
 
 #[tokio::test]
@@ -221,6 +243,22 @@ async fn a_private_image_on_the_node_is_not_for_pods_that_cannot_pull_it() {
     world.create("mate", spec("IfNotPresent", &["crew"])).await;
     world.pod_until("mate", runs).await;
     assert_eq!(world.runtime.pulls_of("crew"), pulls, "known credentials need no pull");
+    let asked = |policy: &str, present: &str, required: &str| {
+        format!(
+            "kubelet_image_manager_ensure_image_requests_total{{pull_policy=\"{policy}\",\
+             present_locally=\"{present}\",pull_required=\"{required}\"}} "
+        )
+    };
+    world.shows(&(asked("always", "unknown", "true") + "1"));
+    world.shows(&(asked("ifnotpresent", "true", "false") + "1"));
+    let page = world.figures();
+    assert!(page.contains(&asked("ifnotpresent", "true", "true")), "strangers: {page}");
+    assert!(page.contains(&asked("never", "true", "true")), "{page}");
+    let judged =
+        |result: &str| format!("kubelet_imagemanager_image_mustpull_checks_total{{result=\"{result}\"}} ");
+    world.shows(&(judged("credentialRecordFound") + "1"));
+    assert!(page.contains(&judged("mustAuthenticate")), "{page}");
+    world.shows("kubelet_imagemanager_ondisk_pulledrecords 1");
 }
 
 #[tokio::test]
@@ -374,6 +412,8 @@ async fn a_node_that_runs_short_of_memory_evicts_and_takes_no_more() {
         "{message}"
     );
     assert_eq!(condition(&evicted, "DisruptionTarget"), "True");
+    let age = "\nkubelet_eviction_stats_age_seconds_count{eviction_signal=\"memory.available\"} ";
+    assert!(world.figures().contains(age), "{}", world.figures());
     world.node_until(|node| condition(node, "MemoryPressure") == "True").await;
     // Judged by the kubelet's own copy of the node, which may be a moment younger: then it is evicted.
     world.create("late", simple()).await;

@@ -208,6 +208,12 @@ impl World {
         text.finish()
     }
 
+    /// Asserts that so much has been counted, as the page writes it.
+    pub fn shows(&self, sample: &str) {
+        let page = self.figures();
+        assert!(page.lines().any(|line| line == sample), "no {sample} in\n{page}");
+    }
+
     pub async fn stop_kubelet(&mut self) {
         self.begin_to_stop().await.unwrap();
     }

@@ -1,7 +1,7 @@
 //! CSI drivers that come and go, and the pods that have volumes of theirs.
 
 use crate::driver::{self, Driver};
-use crate::support::{World, condition};
+use crate::support::{World, condition, until};
 use coracle_storage::csi::messages::NodeRpcType;
 use coracle_storage::csi::{attachment_name, unique_name};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -73,6 +73,18 @@ async fn a_driver_comes_is_shown_serves_a_pod_and_goes() {
     let pod = world.pod_until("p", |pod| condition(pod, "Ready") == "True").await;
     let uid = pod["metadata"]["uid"].as_str().unwrap();
     driver.until("registered", |state| state.registered == [(true, String::new())]).await;
+    for method in ["NodeGetInfo", "NodePublishVolume"] {
+        world.shows(&format!(
+            "csi_operations_seconds_count{{driver_name=\"{DRIVER}\",method_name=\"/csi.v1.Node/{method}\",\
+             grpc_status_code=\"OK\",migrated=\"false\"}} 1"
+        ));
+    }
+    let plugin = |state: &str| {
+        format!("plugin_manager_total_plugins{{socket_path=\"{}\",state=\"{state}\"}} 1", socket.display())
+    };
+    let registered = plugin("actual_state_of_world");
+    until(async || json!(world.figures().contains(&registered)), |known| *known == json!(true)).await;
+    world.shows(&plugin("desired_state_of_world"));
     let published = driver.calls("NodePublishVolume");
     assert_eq!((published.len(), &published[0].context["csi.storage.k8s.io/pod.uid"][..]), (1, uid));
     assert!(published[0].path.ends_with(&format!("pods/{uid}/volumes/kubernetes.io~csi/v/mount")));
@@ -88,7 +100,7 @@ async fn a_driver_comes_is_shown_serves_a_pod_and_goes() {
     world.pods().delete("p", &DeleteParams::default()).await.unwrap();
     world.pod_until("p", Value::is_null).await;
     assert!(driver.is_clean());
-    std::fs::remove_file(socket).unwrap();
+    std::fs::remove_file(&socket).unwrap();
     csi_node_until(&world, |node| node["spec"]["drivers"].as_array().is_none_or(Vec::is_empty)).await;
     world
         .node_until(|node| node["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"].is_null())

@@ -2,7 +2,8 @@
 
 use hyper_util::rt::TokioIo;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -45,6 +46,62 @@ impl CallError {
     }
 }
 
+/// How a call to a plugin went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Called {
+    /// The whole path of the method.
+    pub path: &'static str,
+    /// As Go's gRPC names it: `OK`, `DeadlineExceeded`.
+    pub code: &'static str,
+    pub time: Duration,
+}
+
+/// Hears of calls. Called where they were made; must not block.
+#[derive(Clone)]
+pub struct CallListener(Arc<dyn Fn(Called) + Send + Sync>);
+
+impl CallListener {
+    pub fn new(listener: impl Fn(Called) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(listener))
+    }
+}
+
+impl std::fmt::Debug for CallListener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallListener").finish_non_exhaustive()
+    }
+}
+
+/// The code of a call's end, as Go's gRPC names it.
+fn code<A>(called: &Result<A, CallError>) -> &'static str {
+    use tonic::Code;
+    let code = match called {
+        Ok(_) => Code::Ok,
+        Err(CallError::Failed { code, .. }) => *code,
+        Err(CallError::Unreachable { .. }) => Code::Unavailable,
+        Err(CallError::Timeout { .. }) => Code::DeadlineExceeded,
+    };
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "Canceled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
+}
+
 /// Connecting to a local socket works at once or not at all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -54,6 +111,7 @@ pub struct PluginClient {
     socket: PathBuf,
     channel: Channel,
     timeout: Duration,
+    listener: Option<CallListener>,
 }
 
 impl PluginClient {
@@ -71,7 +129,14 @@ impl PluginClient {
         let channel = Endpoint::from_static("http://plugin.invalid")
             .connect_timeout(CONNECT_TIMEOUT)
             .connect_with_connector_lazy(connector);
-        Self { socket, channel, timeout }
+        Self { socket, channel, timeout, listener: None }
+    }
+
+    /// Tells `listener` of every call of one answer from now on.
+    #[must_use]
+    pub fn told_to(mut self, listener: Option<CallListener>) -> Self {
+        self.listener = listener;
+        self
     }
 
     pub fn socket(&self) -> &Path {
@@ -93,8 +158,13 @@ impl PluginClient {
                 grpc.unary(tonic::Request::new(request), PathAndQuery::from_static(path), codec).await;
             answer.map(tonic::Response::into_inner).map_err(|status| self.failed(method, &status))
         };
-        let limit = self.timeout;
-        tokio::time::timeout(limit, call).await.unwrap_or(Err(CallError::Timeout { method, limit }))
+        let (limit, began) = (self.timeout, Instant::now());
+        let called = tokio::time::timeout(limit, call).await;
+        let called = called.unwrap_or(Err(CallError::Timeout { method, limit }));
+        if let Some(CallListener(listener)) = &self.listener {
+            listener(Called { path, code: code(&called), time: began.elapsed() });
+        }
+        called
     }
 
     /// Begins to hear what the plugin says. Only until it begins counts for the timeout.
@@ -151,4 +221,36 @@ fn innermost(error: &dyn std::error::Error) -> String {
         last = source;
     }
     last.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+
+    #[tokio::test]
+    async fn who_listens_hears_of_calls_that_nobody_answered() {
+        let dir = tempfile::tempdir().unwrap();
+        let heard = Arc::<Mutex<Vec<Called>>>::default();
+        let hear = heard.clone();
+        let listener = CallListener::new(move |called| hear.lock().push(called));
+        let client = PluginClient::new(&dir.path().join("no.sock"), Duration::from_secs(60));
+        let path = "/csi.v1.Node/NodeGetInfo";
+        let call = client.told_to(Some(listener));
+        call.call::<(), ()>(path, ()).await.unwrap_err();
+        let heard = heard.lock().iter().map(|called| (called.path, called.code)).collect::<Vec<_>>();
+        assert_eq!(heard, [(path, "Unavailable")]);
+    }
+
+    #[test]
+    fn codes_are_named_as_in_go() {
+        let failed = |of: tonic::Code| {
+            code::<()>(&Err(CallError::Failed { method: "m", code: of, message: String::new() }))
+        };
+        assert_eq!(failed(tonic::Code::Cancelled), "Canceled");
+        assert_eq!(failed(tonic::Code::FailedPrecondition), "FailedPrecondition");
+        let late = CallError::Timeout { method: "m", limit: Duration::ZERO };
+        assert_eq!(code::<()>(&Err(late)), "DeadlineExceeded");
+        assert_eq!(code(&Ok(())), "OK");
+    }
 }

@@ -1,6 +1,6 @@
 //! The CSI drivers that are registered on this node.
 
-use super::client::{CallError, PluginClient};
+use super::client::{CallError, CallListener, PluginClient};
 use super::messages::{
     Empty, NODE_GET_CAPABILITIES, NODE_GET_INFO, NodeGetCapabilitiesResponse, NodeGetInfoResponse,
     NodeRpcType,
@@ -26,9 +26,15 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Asks the driver at `endpoint` who it takes this node for, and what it can.
-    pub async fn connect(name: &str, endpoint: &Path, timeout: Duration) -> Result<Self, CallError> {
-        let client = PluginClient::new(endpoint, timeout);
+    /// Asks the driver at `endpoint` who it takes this node for, and what it can. `listener` hears of this and of all that it
+    /// is asked later.
+    pub async fn connect(
+        name: &str,
+        endpoint: &Path,
+        timeout: Duration,
+        listener: Option<CallListener>,
+    ) -> Result<Self, CallError> {
+        let client = PluginClient::new(endpoint, timeout).told_to(listener);
         let info: NodeGetInfoResponse = client.call(NODE_GET_INFO, Empty {}).await?;
         let answer: NodeGetCapabilitiesResponse = client.call(NODE_GET_CAPABILITIES, Empty {}).await?;
         let capabilities = answer.capabilities.into_iter().filter_map(|capability| {

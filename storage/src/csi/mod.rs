@@ -12,7 +12,7 @@ mod plugin;
 mod selinux;
 pub(crate) mod source;
 
-pub use client::{Answers, CallError, PluginClient};
+pub use client::{Answers, CallError, CallListener, Called, PluginClient};
 pub use controller::ControllerService;
 pub use drivers::{CALL_TIMEOUT, Driver, Drivers};
 pub use plugin::Csi;

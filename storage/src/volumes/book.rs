@@ -6,10 +6,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A plugin was asked what a volume holds; upstream counts that apart from operations.
+pub const MEASURE: &str = "volume_stats";
+
 /// How long one piece of work on a volume took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timed {
-    /// Upstream's word: `volume_mount`, `volume_unmount`, `unmount_device`.
+    /// Upstream's word: `volume_mount`, `volume_unmount`, `unmount_device`; or [`MEASURE`].
     pub operation: &'static str,
     /// As upstream names it: `kubernetes.io/empty-dir`, `kubernetes.io/csi:<driver>`.
     pub plugin: String,

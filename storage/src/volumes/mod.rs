@@ -29,7 +29,7 @@ mod set_up;
 mod sub_path;
 mod tear_down;
 
-pub use book::{Count, Listener, Timed};
+pub use book::{Count, Listener, MEASURE, Timed};
 pub use error::VolumeError;
 pub use host::{LinuxMounter, MountTable, Mounter, NfsMount, Tmpfs};
 pub(crate) use host::{make_dir_all, unescape};
@@ -235,7 +235,14 @@ impl Volumes {
         let records = self.on_disk(move |records| records.read(&of)).await;
         for record in records.unwrap_or_default() {
             let Ok(plugin) = self.plugin(&record.plugin) else { continue };
-            match plugin.usage(&record).await {
+            let began = std::time::Instant::now();
+            let usage = plugin.usage(&record).await;
+            if !matches!(usage, Ok(None)) {
+                let plugin = book::plugin_name(&record.plugin, Some(&record));
+                let (time, failed) = (began.elapsed(), usage.is_err());
+                self.book.timed(Timed { operation: MEASURE, plugin, time, failed });
+            }
+            match usage {
                 Ok(usage) => all.extend(usage.map(|usage| (record.volume.clone(), usage))),
                 Err(error) => tracing::debug!(volume = record.unique, %error, "volume not measured"),
             }

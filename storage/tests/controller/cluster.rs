@@ -75,7 +75,7 @@ impl Cluster {
     /// The driver is there, and registered.
     pub async fn serve(&self) {
         let socket = self.driver.serve(self.dir.path().join("csi.sock"));
-        self.drivers.insert(Registered::connect(DRIVER, &socket, PATIENCE).await.unwrap());
+        self.drivers.insert(Registered::connect(DRIVER, &socket, PATIENCE, None).await.unwrap());
     }
 
     /// The driver does as it should again, and is there.

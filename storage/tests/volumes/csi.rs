@@ -200,7 +200,7 @@ async fn a_driver_that_comes_back_on_another_socket_takes_its_volumes_back() {
     node.driver.kill();
     assert!(node.volumes.tear_down("u1").await.is_err(), "nobody answers");
     let new = node.driver.serve(node.dir.path().join("other.sock"));
-    node.drivers.insert(Registered::connect(DRIVER, &new, PATIENCE).await.unwrap());
+    node.drivers.insert(Registered::connect(DRIVER, &new, PATIENCE, None).await.unwrap());
     assert!(!node.drivers.remove(DRIVER, &old), "it is the new one's by now");
     node.volumes.tear_down("u1").await.unwrap();
     assert!(node.driver.is_clean());

@@ -147,7 +147,7 @@ impl Node {
         let driver = driver::driver(DRIVER, &dir.path().join("driver"), capabilities);
         let socket = driver.serve(dir.path().join("csi.sock"));
         let drivers = Drivers::default();
-        drivers.insert(Registered::connect(DRIVER, &socket, PATIENCE).await.unwrap());
+        drivers.insert(Registered::connect(DRIVER, &socket, PATIENCE, None).await.unwrap());
         let (host, table) = (Arc::<FakeMounter>::default(), Arc::<Table>::default());
         let volumes = volumes(&dir, &host, &table, &drivers);
         Self { dir, host, table, drivers, driver, volumes }

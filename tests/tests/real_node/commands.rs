@@ -11,6 +11,45 @@ pub fn steps(steps: &mut Steps<'_>) {
     steps.run("port-forward", port_forward);
     steps.run("run-it-rm", run_it_rm);
     steps.run("attach", attach);
+    let name = steps.node.name.trim().to_owned();
+    steps.run("debug-node", move |shell| debug_node(shell, &name));
+    let name = steps.node.name.trim().to_owned();
+    steps.run("checkpoint", move |shell| checkpoint(shell, &name));
+}
+
+/// A shell on the machine itself: its files, its network and its processes.
+fn debug_node(shell: &Shell, node: &str) {
+    let script = "hostname; test -s /host/etc/coracle/admin.conf && echo files; ps | grep -q '[c]ontainerd' && echo processes";
+    shell.ok(&format!(
+        "kubectl debug node/{node} --profile=general --image={BUSYBOX} --image-pull-policy=IfNotPresent -- sh -c '{script}'"
+    ));
+    let pod = shell.ok("kubectl get pods -o jsonpath='{.items[0].metadata.name}'");
+    assert!(pod.starts_with(&format!("node-debugger-{node}-")), "{pod}");
+    shell.until(&format!("kubectl get pod {pod} -o jsonpath='{{.status.phase}}'"), "Succeeded");
+    let machine = shell.ok("hostname");
+    shell.says(&format!("kubectl logs {pod}"), &format!("{}\nfiles\nprocesses", machine.trim()));
+}
+
+/// Containerd 1 writes no archives of containers, and says so; containerd 2 does where the machine has CRIU.
+fn checkpoint(shell: &Shell, node: &str) {
+    running_pod(shell, "box", "sleep 3600", "");
+    shell.ok("kubectl create serviceaccount archivist && kubectl create token archivist >token");
+    let curl = |path: &str| {
+        format!(
+            "curl -sk -X POST -H \"Authorization: Bearer $(cat token)\" -w ' %{{http_code}}' https://127.0.0.1:10250/checkpoint/checkpoint/{path}"
+        )
+    };
+    shell.until_that(&curl("box/main"), |said| said.ends_with(" 403"));
+    shell.ok(
+        "kubectl create clusterrole archivist --verb=create --resource=nodes/checkpoint && kubectl create clusterrolebinding archivist --clusterrole=archivist --serviceaccount=checkpoint:archivist",
+    );
+    shell.until(&curl("box/other"), "container other does not exist 404");
+    shell.says(&curl("nobody/main"), "pod does not exist 404");
+    let said = shell.ok(&curl("box/main"));
+    let archived = said.contains("/checkpoints/checkpoint-box_checkpoint-main-") && said.ends_with(" 200");
+    let refused = "checkpointing of checkpoint/box/main failed (rpc error: code = ";
+    assert!(archived || said.starts_with(refused) && said.ends_with(" 500"), "{node}: {said}");
+    shell.ok("kubectl delete clusterrole,clusterrolebinding archivist");
 }
 
 fn logs(shell: &Shell) {

@@ -11,7 +11,7 @@ pub fn steps(steps: &mut Steps<'_>) {
 }
 
 fn figures(shell: &Shell, node: &str) {
-    let script = "echo words >/disk/f; sleep 3600 & dd if=/dev/zero of=/x bs=64k count=16 conv=fsync; until test -e /ram/go; do sleep 0.1; done";
+    let script = "echo words >/disk/f; sleep 3600 & nc -l -p 5000 & nc -l -p 5001 & dd if=/dev/zero of=/x bs=64k count=16 conv=fsync; until test -e /ram/go; do sleep 0.1; done";
     let more = "resources: {limits: {memory: 80M}}\nvolumeMounts: [{name: disk, mountPath: /disk}, {name: ram, mountPath: /ram}]";
     let volumes = "restartPolicy: Never\n  volumes: [{name: disk, emptyDir: {}}, {name: ram, emptyDir: {medium: Memory}}]\n  containers:";
     shell.apply(&pod("counted", script, more).replace("containers:", volumes));
@@ -70,6 +70,11 @@ fn containers(shell: &Shell, page: &str) {
         assert!(number(&of(family, "container=\"main\" pod=\"counted\"")) >= 0.0);
     }
     let of_main = |family: &str| number(&of(family, "container=\"main\" pod=\"counted\""));
+    assert!(
+        (of_main("container_sockets") - 2.0).abs() < 0.1,
+        "two listeners: {}",
+        of_main("container_sockets")
+    );
     assert!(of_main("container_processes") >= 2.0 && of_main("container_ulimits_soft") > 0.0);
     let most = of("container_threads_max", "container=\"\" id=\"/kubepods pod=\"counted\"");
     assert!(number(&most) > 0.0, "{most}");
@@ -124,6 +129,15 @@ fn kubelet(shell: &Shell, page: &str) {
         "kubelet_pod_start_total_duration_seconds_count ",
         "kubelet_pod_status_sync_duration_seconds_count ",
         "kubelet_run_podsandbox_duration_seconds_count{runtime_handler=\"\"} ",
+        "kubelet_node_startup_duration_seconds ",
+        "kubelet_node_startup_pre_kubelet_duration_seconds ",
+        "kubelet_node_startup_pre_registration_duration_seconds ",
+        "kubelet_node_startup_registration_duration_seconds ",
+        "kubelet_node_startup_post_registration_duration_seconds ",
+        "kubelet_image_manager_ensure_image_requests_total{pull_policy=\"ifnotpresent\",present_locally=\"true\",pull_required=\"false\"} ",
+        "kubelet_imagemanager_image_mustpull_checks_total{result=\"credentialPolicyAllowed\"} ",
+        "kubelet_imagemanager_ondisk_pulledrecords ",
+        "kubelet_volume_metric_collection_duration_seconds_count{metric_source=\"du\"} ",
         "kubelet_working_pods{config=\"desired\",lifecycle=\"sync\",static=\"\"} ",
     ] {
         assert!(text.lines().any(|written| written.starts_with(line)), "{line} is missing");

@@ -274,6 +274,12 @@ impl Metrics {
         self.access.credentials.certificate_left(left);
     }
 
+    /// A request for a certificate with a duration has got one; `honored` with about that duration. `signer` is
+    /// Kubernetes' own, or `other`.
+    pub fn certificate_issued(&self, signer: &str, honored: bool) {
+        self.access.credentials.certificate_issued(signer, honored);
+    }
+
     /// Somebody asked for a resource that is deprecated.
     pub fn deprecated(&self, group: &str, version: &str, resource: &str, subresource: &str) {
         self.access.deprecated(group, version, resource, subresource);

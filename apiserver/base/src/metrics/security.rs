@@ -89,6 +89,9 @@ pub(super) struct Credentials {
     handshake_errors: Counter,
     ended: Family<Counter>,
     certificates: Histogram,
+    /// Requests for a certificate with a duration that have got one, and those that got that duration.
+    requested_durations: Family<Counter>,
+    honored_durations: Family<Counter>,
 }
 
 impl Default for Credentials {
@@ -103,6 +106,18 @@ impl Default for Credentials {
                 Counter::default,
             ),
             certificates: Histogram::new(CERTIFICATE_SECONDS),
+            requested_durations: Family::new(
+                "apiserver_certificates_registry_csr_requested_duration_total",
+                "Certificates that were issued to requests with a duration, by signer.",
+                &["signerName"],
+                Counter::default,
+            ),
+            honored_durations: Family::new(
+                "apiserver_certificates_registry_csr_honored_duration_total",
+                "Certificates that were issued with the duration that was asked for, by signer.",
+                &["signerName"],
+                Counter::default,
+            ),
         }
     }
 }
@@ -122,6 +137,13 @@ impl Credentials {
 
     pub(super) fn certificate_left(&self, left: Duration) {
         self.certificates.observe(left);
+    }
+
+    pub(super) fn certificate_issued(&self, signer: &str, honored: bool) {
+        self.requested_durations.with(&[signer], |counter| counter.add(1));
+        if honored {
+            self.honored_durations.with(&[signer], |counter| counter.add(1));
+        }
     }
 
     pub(super) fn render(&self, text: &mut Text) {
@@ -144,7 +166,9 @@ impl Credentials {
         ] {
             text.single(name, help, "counter", counter.get());
         }
-        self.ended.render(text);
+        for family in [&self.ended, &self.requested_durations, &self.honored_durations] {
+            family.render(text);
+        }
         let name = "apiserver_client_certificate_expiration_seconds";
         text.head(name, "What was left of the time of client certificates, by connection.", "histogram");
         self.certificates.render(name, &[], text);

@@ -3,6 +3,7 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/>
 
 mod conditions;
+mod issued;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -10,7 +11,7 @@ mod validate;
 
 use super::value::*;
 use super::{
-    Column, CreateStrategy, Env, ResourceFacts, SelectableFields, StatusStrategy, TableConvertor,
+    Column, CreateStrategy, Env, Issued, ResourceFacts, SelectableFields, StatusStrategy, TableConvertor,
     UpdateStrategy, copy_field,
 };
 use crate::{Facts, FieldLabels};
@@ -75,6 +76,10 @@ impl StatusStrategy for CertificateSigningRequests {
             conditions::keep(new, old, kind);
         }
         conditions::stamp(new, old, env.now);
+    }
+
+    fn issued(&self, new: &Object, old: &Object) -> Option<Issued> {
+        issued::issued(new, old)
     }
 
     fn prepare_approval_update(&self, new: &mut Object, old: &Object, env: &Env) {

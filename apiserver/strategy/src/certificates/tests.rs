@@ -209,3 +209,33 @@ fn rows() {
     let denied = with(json!([condition("Denied"), condition("Failed")]));
     assert_eq!(row(&denied)[5], "Denied,Failed");
 }
+
+/// A certificate that is good for so many seconds, as a status has it.
+fn certificate_for(seconds: i64) -> String {
+    let mut params = CertificateParams::default();
+    params.not_before = rcgen::date_time_ymd(2026, 1, 1);
+    params.not_after = params.not_before + std::time::Duration::from_secs(u64::try_from(seconds).unwrap());
+    STANDARD.encode(params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem())
+}
+
+#[test]
+fn issued_certificates_count_once_and_by_whether_they_last_as_long_as_asked() {
+    let of = |spec: Value, before: Option<i64>, now: Option<i64>| {
+        let with = |seconds: Option<i64>| {
+            let mut object = csr(spec.clone());
+            object["status"] = json!({ "certificate": seconds.map(certificate_for) });
+            object
+        };
+        CertificateSigningRequests.issued(&with(now), &with(before))
+    };
+    let asked = |signer: &str| json!({ "expirationSeconds": 36_000, "signerName": signer });
+    let issued = |signer: &str, honored| Some(Issued { signer: signer.to_owned(), honored });
+    let own = "kubernetes.io/kubelet-serving";
+    for (now, honored) in [(36_000, true), (38_099, true), (38_100, false), (33_901, true), (33_900, false)] {
+        assert_eq!(of(asked(own), None, Some(now)), issued(own, honored), "{now}");
+    }
+    assert_eq!(of(asked("example.com/s"), None, Some(36_000)), issued("other", true));
+    assert_eq!(of(json!({ "signerName": own }), None, Some(36_000)), None, "nobody asked for a duration");
+    assert_eq!(of(asked(own), None, None), None, "not signed yet");
+    assert_eq!(of(asked(own), Some(36_000), Some(36_000)), None, "signed before");
+}

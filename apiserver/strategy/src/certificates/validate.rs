@@ -58,7 +58,7 @@ fn bytes(text: &str) -> Vec<u8> {
 }
 
 /// `status.certificate`, decoded; `None` when it is empty.
-fn certificate(object: &Object) -> Option<Vec<u8>> {
+pub(super) fn certificate(object: &Object) -> Option<Vec<u8>> {
     Some(bytes(str_at(object, "status.certificate"))).filter(|c| !c.is_empty())
 }
 

@@ -16,7 +16,7 @@ use super::Server;
 use crate::blocking::reading;
 use crate::volume_stats::Share;
 use axum::body::Body;
-use coracle_metrics::{CONTENT_TYPE, Text};
+use coracle_metrics::{CONTENT_TYPE, Text, stability};
 use http::{HeaderValue, Response, header};
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
@@ -68,6 +68,11 @@ pub(super) async fn kubelet(server: &Server) -> Response<Body> {
     server.metrics.render(&mut page);
     claims(&mut page, server);
     page.page(&(server.process_metrics)());
+    // Containers' use is the runtime's word, and control groups' where it says nothing.
+    let name = "kubelet_metrics_provider";
+    page.head(name, "Who tells what containers use: cadvisor or cri", "gauge");
+    page.sample(name, &[("provider", "cri")], 1);
+    stability::render(&mut page);
     respond(page)
 }
 

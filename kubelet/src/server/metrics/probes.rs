@@ -22,5 +22,6 @@ pub(in crate::server) fn probes(counts: &Counts) -> Response<Body> {
         ];
         page.sample(name, &labels, count);
     }
+    counts.render_durations(&mut page);
     respond(page)
 }

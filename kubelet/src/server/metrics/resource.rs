@@ -76,6 +76,12 @@ fn containers(page: &mut Text, pods: &[PodSample]) {
         "Current amount of the container swap usage in bytes. Reported only on non-windows systems",
         &|s| s.swap.map(|bytes| bytes.to_string()),
     );
+    family(
+        "container_swap_limit_bytes",
+        "gauge",
+        "Current amount of the container swap limit in bytes. Reported only on non-windows systems",
+        &|s| s.account.as_ref()?.most_swap.map(|bytes| bytes.to_string()),
+    );
 }
 
 fn of_pods(page: &mut Text, pods: &[PodSample]) {

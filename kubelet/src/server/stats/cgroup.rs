@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::io::{self, DeviceUse};
+use super::node::Interface;
 use super::pressure::Pressures;
 use super::processes::{self, Processes};
 
@@ -42,6 +43,8 @@ pub struct Account {
     pub memory_reservation: Option<u64>,
     /// Of memory and swap together with v1, of swap with v2.
     pub swap_limit: Option<u64>,
+    /// Of swap alone.
+    pub most_swap: Option<u64>,
     /// Microseconds of cpu in each period of so many microseconds.
     pub cpu_quota: Option<u64>,
     pub cpu_period: u64,
@@ -98,9 +101,18 @@ impl Cgroups {
 
     /// What the group's own processes have open; reads much more than [`Cgroups::read`].
     pub fn processes_of(&self, path: &str) -> Processes {
+        processes::of(&fs::read_to_string(self.procs(path)).unwrap_or_default())
+    }
+
+    /// The network that processes of the group see. Reads two files.
+    pub fn interfaces(&self, path: &str) -> Vec<Interface> {
+        processes::interfaces(&fs::read_to_string(self.procs(path)).unwrap_or_default())
+    }
+
+    fn procs(&self, path: &str) -> PathBuf {
         let path = path.trim_start_matches('/');
         let group = if self.unified { self.root.join(path) } else { self.root.join("pids").join(path) };
-        processes::of(&fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default())
+        group.join("cgroup.procs")
     }
 
     /// How many processes the group has now. Reads one file.
@@ -141,6 +153,7 @@ impl Cgroups {
             memory_limit: file("memory.max").trim().parse().ok(),
             memory_reservation: file("memory.min").trim().parse().ok(),
             swap_limit: file("memory.swap.max").trim().parse().ok(),
+            most_swap: file("memory.swap.max").trim().parse().ok(),
             devices: io::of_v2(&file("io.stat")),
             pressures: Pressures::of_group(&group),
             cpu_quota: max.next().and_then(|quota| quota.parse().ok()),
@@ -183,6 +196,9 @@ impl Cgroups {
             memory_limit: limit("memory.limit_in_bytes"),
             memory_reservation: limit("memory.soft_limit_in_bytes"),
             swap_limit: limit("memory.memsw.limit_in_bytes"),
+            most_swap: limit("memory.memsw.limit_in_bytes")
+                .zip(limit("memory.limit_in_bytes"))
+                .map(|(both, memory)| both.saturating_sub(memory)),
             devices: io::of_v1(
                 &file("blkio", "blkio.throttle.io_service_bytes"),
                 &file("blkio", "blkio.throttle.io_serviced"),
@@ -306,7 +322,13 @@ mod tests {
         );
         assert_eq!((account.working_set, account.rss, account.cpu_shares), (4000, 1000, 1024));
         assert_eq!((account.cpu_quota, account.memory_limit, account.processes), (None, None, 5));
-        assert_eq!((account.oom_kills, account.devices[0].reads), (3, 7));
+        assert_eq!((account.oom_kills, account.devices[0].reads, account.most_swap), (3, 7, None));
+        let limits = [
+            ("memory/kubepods/podu/memory.limit_in_bytes", "4096\n"),
+            ("memory/kubepods/podu/memory.memsw.limit_in_bytes", "12288\n"),
+        ];
+        write(root.path(), &limits);
+        assert_eq!(Cgroups::at(root.path()).read("kubepods/podu").unwrap().most_swap, Some(8192));
         assert_eq!(Cgroups::at(root.path()).read("kubepods/gone"), None);
     }
 }

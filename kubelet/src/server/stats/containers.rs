@@ -1,6 +1,7 @@
 //! What containers and pods use, as the runtime and their control groups say.
 
 use super::cgroup::{Account, Cgroups};
+use super::node::Interface;
 use crate::blocking::reading;
 use crate::cgroup_names::Names;
 use crate::cri::api;
@@ -143,10 +144,34 @@ async fn accounted(pods: Vec<PodSample>, cgroups: &Arc<Cgroups>, names: Names) -
                 container.account = cgroups.read(&container.cgroup);
                 fill(container);
             }
+            if pod.network.is_empty() {
+                pod.network = seen(&cgroups, pod);
+            }
         }
         pods
     });
     read.await.unwrap_or(kept)
+}
+
+/// The network as a process of the pod sees it, unless that is the machine's. Some runtimes tell nothing of any pod while one
+/// of them comes or goes.
+fn seen(cgroups: &Cgroups, pod: &PodSample) -> Vec<api::NetworkInterfaceUsage> {
+    if pod.handle.as_ref().is_none_or(|handle| handle.host_network) {
+        return Vec::new();
+    }
+    let mut all = pod.containers.iter().map(|container| cgroups.interfaces(&container.cgroup));
+    let mut interfaces = all.find(|interfaces| !interfaces.is_empty()).unwrap_or_default();
+    // As runtimes call the pod's own.
+    interfaces.sort_by_key(|interface| interface.name != "eth0");
+    let number = |value| Some(api::UInt64Value { value });
+    let usage = |of: Interface| api::NetworkInterfaceUsage {
+        name: of.name,
+        rx_bytes: number(of.rx_bytes),
+        rx_errors: number(of.rx_errors),
+        tx_bytes: number(of.tx_bytes),
+        tx_errors: number(of.tx_errors),
+    };
+    interfaces.into_iter().map(usage).collect()
 }
 
 /// What the runtime did not say, as its control group does.

@@ -48,7 +48,7 @@ pub(in crate::server) async fn cadvisor(server: &Server) -> Result<Response<Body
     let node = Node::read().await?;
     let pods = stats::pods(server).await?;
     let rows = rows(server, &node, &pods).await;
-    let mut page = Text::default();
+    let mut page = Text::without_levels();
     for (name, kind, help, of) in families::CPU.iter().chain(families::MEMORY).chain(families::REST) {
         page.head(name, help, kind);
         for row in &rows {
@@ -62,6 +62,7 @@ pub(in crate::server) async fn cadvisor(server: &Server) -> Result<Response<Body
     }
     failures(&mut page, &rows);
     open_files(&mut page, &rows);
+    sockets(&mut page, &pods, &rows);
     devices::write(&mut page, &rows);
     network::write(&mut page, &node, &pods, &rows, &server.pods.sandbox_image());
     page.single(
@@ -109,12 +110,11 @@ fn failures(page: &mut Text, rows: &[Row]) {
 
 fn open_files(page: &mut Text, rows: &[Row]) {
     type Field = fn(&Processes) -> u64;
-    let families: [(&str, &str, Field); 3] = [
+    let families: [(&str, &str, Field); 2] = [
         ("container_processes", "Number of processes running inside the container.", |p| p.count),
         ("container_file_descriptors", "Number of open file descriptors for the container.", |p| {
             p.descriptors
         }),
-        ("container_sockets", "Number of open sockets for the container.", |p| p.sockets),
     ];
     // A pod's group has no processes of its own.
     let of_containers = || rows.iter().filter(|row| !row.sample.container.is_empty());
@@ -136,6 +136,27 @@ fn open_files(page: &mut Text, rows: &[Row]) {
         let most = row.processes.most_open_files.map_or_else(|| "-1".to_owned(), |most| most.to_string());
         page.sample_at(name, &labels, most, row.millis());
     }
+}
+
+/// Where the kernel does not say what descriptors are, a container that is alone in its pod has all the sockets of the pod's
+/// network. Of others nothing is known, and nothing is said.
+fn sockets(page: &mut Text, pods: &[PodSample], rows: &[Row]) {
+    let name = "container_sockets";
+    page.head(name, "Number of open sockets for the container.", "gauge");
+    for row in rows.iter().filter(|row| !row.sample.container.is_empty()) {
+        let alone = || is_alone(pods, &row.sample.uid).then_some(row.processes.network_sockets).flatten();
+        if let Some(count) = row.processes.sockets.or_else(alone) {
+            page.sample_at(name, &row.labels(), count, row.millis());
+        }
+    }
+}
+
+/// Whether the pod has a network of its own, and one container.
+fn is_alone(pods: &[PodSample], uid: &str) -> bool {
+    let pod = pods.iter().find(|pod| pod.uid == uid);
+    pod.and_then(|pod| pod.handle.as_ref()).is_some_and(|handle| {
+        !handle.host_network && handle.containers.iter().filter(|container| container.running).count() == 1
+    })
 }
 
 fn machine(page: &mut Text, node: &Node) {
