@@ -35,10 +35,11 @@ pub async fn remove_all(kubelet: Arc<Kubelet>, known: HashSet<String>) {
     for gauge in [Metric::OrphansCleaned, Metric::OrphansLeft] {
         kubelet.metrics.set(gauge, &[], 0);
     }
+    let on_disk: HashSet<String> = kubelet.volumes.pods_on_disk().into_iter().collect();
     let removals = uids.iter().filter(|uid| !alive(uid)).map(async |uid| {
         let calls = Calls::new(kubelet.runtime.clone(), kubelet.calls.clone());
         let mut stubborn = Stubborn::default();
-        let has_volumes = kubelet.volumes.pods_on_disk().contains(uid);
+        let has_volumes = on_disk.contains(uid);
         let mut stuck = false;
         while !kubelet.register.lock().contains_key(uid) {
             let removed = remove(&kubelet, &calls, uid, &stubborn).await;

@@ -6,7 +6,7 @@
 //! ```
 
 use super::bucket::Stored;
-use super::contents::{Site, write};
+use super::contents::{Manifest, Site, write};
 use super::file::{NewFile, explain};
 use super::journal::{self, Due};
 use super::keeping::{made_at, name, superfluous};
@@ -59,6 +59,7 @@ impl Figures {
 }
 
 /// Whom it is told to, and about which object.
+#[derive(Clone)]
 pub struct Told {
     pub recorder: Recorder,
     pub regarding: ObjectReference,
@@ -104,7 +105,7 @@ async fn repeat(work: Work, told: Told, figures: Arc<Figures>) {
     let mut failed_before = false;
     loop {
         // One that somebody has taken away meanwhile cannot be sent any more.
-        unsent = unsent.filter(|at| work.path(*at).exists());
+        unsent = unsent.filter(|at| work.path(*at).exists() && !work.due.is_wanted());
         let done = match unsent {
             Some(at) => work.send(at).await.map(|text| (at, text)),
             None => {
@@ -113,9 +114,12 @@ async fn repeat(work: Work, told: Told, figures: Arc<Figures>) {
                     () = until(next) => {}
                     () = work.due.wanted() => {}
                 }
-                work.due.begin();
+                let was_wanted = work.due.begin();
                 let at = Timestamp::now();
                 let written = work.write(at).await;
+                if was_wanted && written.is_err() {
+                    work.due.ask();
+                }
                 unsent = written.is_ok().then_some(at);
                 match written {
                     Ok(()) => work.send(at).await.map(|text| (at, text)),
@@ -180,8 +184,15 @@ impl Work {
             let there: Vec<String> = there.into_iter().map(|stored| stored.name).collect();
             let node = &self.config.node_name;
             let mut gone = superfluous(&there, node, self.plan.keeping, at);
-            if let Some(oldest) = self.oldest() {
-                gone.extend(journal::superfluous(&there, node, oldest));
+            if let Some(oldest) = self.oldest().await {
+                // Backups that are there alone need theirs.
+                let left = there.iter().filter(|name| !gone.contains(name));
+                let first = left.filter_map(|name| made_at(name, Some(node))).min();
+                let pieces = journal::superfluous(&there, node, oldest).into_iter();
+                gone.extend(pieces.filter(|name| {
+                    let until = journal::Piece::parse(name).map(|piece| piece.until);
+                    first.zip(until).is_some_and(|(first, until)| until < first)
+                }));
             }
             for gone in gone {
                 bucket.delete(&gone).await?;
@@ -191,8 +202,9 @@ impl Work {
     }
 
     /// The least revision of the backups that are there; `None` if one of them cannot be read.
-    fn oldest(&self) -> Option<Revision> {
-        oldest(&self.plan, &self.config.node_name)
+    async fn oldest(&self) -> Option<Revision> {
+        let (plan, node) = (self.plan.clone(), self.config.node_name.clone());
+        tokio::task::spawn_blocking(move || oldest(&plan, &node)).await.ok().flatten()
     }
 
     /// Writes one into the directory, and takes away there what is superfluous.
@@ -216,6 +228,16 @@ impl Work {
         });
         written.await.map_err(|error| error.to_string())?
     }
+}
+
+/// What the newest backup of this node in the directory says of itself, if it can be read.
+pub fn newest(plan: &Plan, node: &str) -> Option<Manifest> {
+    let key = plan.key_file.as_deref().map(Key::read).transpose().ok()?;
+    let directory = &plan.places.directory;
+    let there =
+        names(directory).ok()?.into_iter().filter_map(|name| Some((made_at(&name, Some(node))?, name)));
+    let (_, newest) = there.max()?;
+    manifest_of(&directory.join(newest), key.as_ref()).ok()
 }
 
 fn oldest(plan: &Plan, node: &str) -> Option<Revision> {

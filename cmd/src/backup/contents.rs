@@ -13,9 +13,11 @@
 use super::archive::{Head, PartWriter, Writer};
 use super::key::Key;
 use crate::config::Config;
+use coracle_apiserver::encryption::made;
 use coracle_apiserver::store::sled::Picture;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -46,6 +48,9 @@ pub struct Manifest {
     /// The UID of the namespace kube-system; absent where that is encrypted, and from earlier versions.
     #[serde(default)]
     pub cluster: Option<String>,
+    /// A digest of the configuration by which values are encrypted; absent where there is none.
+    #[serde(default)]
+    pub sealing: Option<String>,
     pub revision: u64,
     pub objects: u64,
     /// What the server was told, by the names of flags.
@@ -56,6 +61,14 @@ pub struct Manifest {
 pub fn identity(stored: &[u8]) -> Option<String> {
     let object: serde_json::Value = serde_json::from_slice(stored).ok()?;
     object["metadata"]["uid"].as_str().map(str::to_owned)
+}
+
+/// As in a manifest, of this moment.
+pub fn sealing(data_dir: &Path, config: Option<&Config>) -> Option<String> {
+    let given = config.and_then(|config| config.encryption.encryption_provider_config.clone());
+    let path = given.unwrap_or_else(|| data_dir.join("pki").join(made::FILE));
+    let text = std::fs::read(path).ok()?;
+    Some(coracle_api::hex::text(&Sha256::digest(text)[..8]))
 }
 
 /// Of whom a backup is.
@@ -73,6 +86,7 @@ impl Site<'_> {
             coracle_version: env!("CARGO_PKG_VERSION").to_owned(),
             kubernetes_version: coracle_apiserver::version::GIT_VERSION.to_owned(),
             node_name: self.config.map(|config| config.node_name.clone()),
+            sealing: sealing(self.data_dir, self.config),
             cluster: picture.value(KUBE_SYSTEM).and_then(|value| identity(&value)),
             revision: picture.revision().0,
             objects: picture.objects(),

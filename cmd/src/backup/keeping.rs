@@ -13,6 +13,12 @@ pub fn name(node: &str, at: Timestamp) -> String {
     format!("coracle-{node}-{}{ENDING}", at.strftime(FORM))
 }
 
+/// Of which node the backup of this name is, if the server gave it.
+pub fn node_of(name: &str) -> Option<&str> {
+    made_at(name, None)?;
+    Some(name.strip_prefix("coracle-")?.strip_suffix(ENDING)?.rsplit_once('-')?.0)
+}
+
 /// When the backup of this name was made, if the server gave it; of this node, or of any.
 pub fn made_at(name: &str, node: Option<&str>) -> Option<Timestamp> {
     let (of, time) = name.strip_prefix("coracle-")?.strip_suffix(ENDING)?.rsplit_once('-')?;

@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 /// Longer than the server lets requests end.
 const SERVING_ENDS: Duration = Duration::from_secs(3);
 
-/// A file is written, and copied into a bucket.
+/// A file is written; it is copied into a bucket by the next start.
 const ARCHIVE_ENDS: Duration = Duration::from_secs(5);
 
 pub struct ControlPlane {
@@ -88,13 +88,13 @@ async fn open_store(
     let copy_before_lift = !config.upgrade_store_without_copy;
     let plan = config.backup.plan(&config.data_dir, &mut Vec::new());
     let archived = plan.filter(|plan| plan.journal_interval.is_some());
-    let since = archived.as_ref().and_then(|plan| backup::Tap::since(plan, &config.node_name));
+    let since = archived.as_ref().map(|plan| backup::Tap::since(plan, &config.node_name)).unwrap_or_default();
     let options = SledOptions { copy_before_lift, since, ..SledOptions::default() };
     let opened = tokio::task::spawn_blocking(move || SledStore::open(&dir, options));
     let store = opened.await.map_err(|e| StartError::new("open the store", e))?;
     let store = store.map_err(|e| StartError::new("open the store", e))?;
     coracle_apiserver::store::metrics::collect(metrics, Arc::downgrade(&store));
-    let tap = archived.map(|_| backup::Tap::open(&store, since));
+    let tap = archived.map(|_| backup::Tap::open(&store));
     Ok((store.clone(), Some(Embedded { sled: store, tap })))
 }
 
@@ -214,7 +214,7 @@ impl ControlPlane {
         if let Some(archive) = self.archive
             && tokio::time::timeout(ARCHIVE_ENDS, archive).await.is_err()
         {
-            tracing::warn!("the last commits are archived by the next start");
+            tracing::warn!("the last commits are not archived yet; the next start does it");
         }
     }
 }
@@ -301,7 +301,7 @@ fn backups(
     let due = Arc::<backup::Due>::default();
     let archive = tap.zip(plan.journal_interval).map(|(tap, interval)| {
         let (sled, config, plan, due) = (sled.clone(), config.clone(), plan.clone(), due.clone());
-        let archive = backup::Archive { sled, config, plan, interval, told: told(), due };
+        let archive = backup::Archive { sled, config, plan, interval, told: told(), copied: told(), due };
         tokio::spawn(archive.run(tap, api.metrics()))
     });
     let run = backup::run(sled, config.clone(), plan, due, told(), api.metrics());

@@ -297,12 +297,14 @@ impl Runtime for CriClient {
     }
 
     async fn checkpoint_container(&self, id: &str, location: &Path, limit: Option<Duration>) -> Result<()> {
-        let timeout = limit.map_or(0, |limit| i64::try_from(limit.as_secs()).unwrap_or(i64::MAX));
+        // The usual limit is the least, as upstream has it: an archive that is cut off is none.
+        let limit = limit.unwrap_or_default().max(self.limit);
+        let timeout = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);
         let location = location.display().to_string();
         let request = api::CheckpointContainerRequest { container_id: id.to_owned(), location, timeout };
         let mut client = self.runtime.clone();
         let call = client.checkpoint_container(request);
-        self.within("CheckpointContainer", limit.unwrap_or(self.limit), call).await.map(|_| ())
+        self.within("CheckpointContainer", limit, call).await.map(|_| ())
     }
 
     async fn exec_sync(

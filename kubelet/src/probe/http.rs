@@ -17,6 +17,9 @@ const MAX_BODY: usize = 10 * 1024;
 /// Requests of one probe; Go's limit, behind which a server sends its clients in circles.
 const MAX_REQUESTS: usize = 10;
 
+/// Headers that Go's client does not take along to another host.
+const SECRETS: [&str; 4] = ["authorization", "www-authenticate", "cookie", "cookie2"];
+
 pub struct Get<'a> {
     pub host: &'a str,
     pub port: u16,
@@ -169,8 +172,14 @@ fn request(place: &Place, get: &Get<'_>, same_name: bool) -> Result<http::Reques
     if given("accept").is_none() {
         builder = builder.header("Accept", "*/*");
     }
-    // What was to go by TLS alone.
-    let secret = |name: &str| get.https && !place.https && name.eq_ignore_ascii_case("authorization");
+    // Of a handler: what was to go by TLS alone, and what another host is not to know.
+    let below = format!(".{}", get.host);
+    let elsewhere = place.host != get.host && !place.host.ends_with(&below);
+    let exposed = get.https && !place.https;
+    let secret = |name: &str| {
+        let is = |secret: &&str| name.eq_ignore_ascii_case(secret);
+        get.caller == Caller::Hook && (exposed && is(&"authorization") || elsewhere && SECRETS.iter().any(is))
+    };
     for (name, value) in headers.iter().filter(|(n, _)| !n.eq_ignore_ascii_case("host") && !secret(n)) {
         builder = builder.header(name, value);
     }
@@ -205,6 +214,20 @@ mod tests {
             }
         });
         port
+    }
+
+    #[test]
+    fn what_a_handler_says_to_one_host_is_not_said_to_another() {
+        let headers = ["Authorization", "Cookie", "X-Word"].map(|name| (name.to_owned(), "w".to_owned()));
+        let said = |caller: Caller, host: &str, https: bool| {
+            let get = Get { host: "a", port: 1, https: true, path: "/", headers: &headers, caller };
+            let place = Place { host: host.to_owned(), port: 1, https, path: "/".to_owned() };
+            let request = request(&place, &get, false).unwrap();
+            headers.iter().filter(|(name, _)| request.headers().contains_key(name)).count()
+        };
+        assert_eq!((said(Caller::Hook, "a", true), said(Caller::Hook, "b.a", true)), (3, 3));
+        assert_eq!((said(Caller::Hook, "b", true), said(Caller::Hook, "ba", true)), (1, 1));
+        assert_eq!((said(Caller::Hook, "a", false), said(Caller::Probe, "a", false)), (2, 3));
     }
 
     #[tokio::test]

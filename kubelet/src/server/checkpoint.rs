@@ -39,13 +39,16 @@ pub(super) async fn answer(
     Ok(json_body(&json!({ "items": [location] })))
 }
 
-/// The last of the query's `timeout`s, in seconds; `None` leaves it to the runtime's usual limit.
+/// The last of the query's `timeout`s, in seconds; `None`, or less than the runtime's usual limit, is that.
 fn limit(query: &str) -> Result<Option<Duration>, HttpError> {
     let last = form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == "timeout").last();
     let Some((_, text)) = last else { return Ok(None) };
     let seconds: i64 =
         text.parse().map_err(|_| HttpError::not_found("cannot parse value of timeout parameter"))?;
-    Ok(u64::try_from(seconds).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs))
+    match u64::try_from(seconds) {
+        Ok(seconds) => Ok(Some(Duration::from_secs(seconds)).filter(|limit| !limit.is_zero())),
+        Err(_) => Err(HttpError::internal("CheckpointContainer requires the timeout value to be > 0")),
+    }
 }
 
 /// `checkpoints`, beside the directories of pods.

@@ -18,6 +18,11 @@ pub(super) async fn answer(
     admitted: Admitted,
 ) -> Result<Response<Body>, HttpError> {
     let path = request.uri().path().to_owned();
+    // Rights were asked of the path as it is written.
+    let first = path.split('/').nth(1).unwrap_or_default();
+    if path.len() > 1 && (first.is_empty() || first.contains('%')) {
+        return Err(HttpError::not_found("404 page not found\n"));
+    }
     let segments: Vec<String> = path
         .split('/')
         .filter(|segment| !segment.is_empty())

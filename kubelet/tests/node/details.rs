@@ -23,8 +23,9 @@ async fn a_container_is_written_to_an_archive_within_the_time_that_is_asked_for(
     let location = Path::new("/var/lib/kubelet/checkpoints/checkpoint-p_n-c.tar");
     runtime.checkpoint_container("c1", location, None).await.unwrap();
     runtime.checkpoint_container("c2", location, Some(Duration::from_secs(7))).await.unwrap();
+    runtime.checkpoint_container("c3", location, Some(Duration::from_secs(700))).await.unwrap();
     let asked = |id: &str, seconds: u64| format!("{id} {} {seconds}", location.display());
-    assert_eq!(world.runtime.checkpoints(), [asked("c1", 0), asked("c2", 7)]);
+    assert_eq!(world.runtime.checkpoints(), [asked("c1", 120), asked("c2", 120), asked("c3", 700)]);
 }
 
 /// As the node's controller does with the pods of a node that was silent.

@@ -29,7 +29,8 @@ impl ByField {
             value.zip(object.map(|object| object.key.clone())).map(|(value, key)| (self.shared(value), key))
         };
         let (now, before) = (entry(now), entry(before));
-        if now == before {
+        // An object may have been before, and not here: one that could not be read until now.
+        if now == before && now.as_ref().is_none_or(|now| self.keys.contains(now)) {
             return;
         }
         if let Some(before) = before {
@@ -111,6 +112,8 @@ mod tests {
             (of(&index, "one", None), of(&index, "two", None)),
             (vec!["b".to_owned()], vec!["c".to_owned()])
         );
+        index.change(Some(&pod("f", "three")), Some(&pod("f", "three")));
+        assert_eq!(of(&index, "three", None), ["f"], "it could not be read before");
         assert!(index.keys("status.phase", "Running", None).is_none());
         assert!(ByField::of("nodes.").keys("spec.nodeName", "one", None).is_none());
     }

@@ -104,9 +104,14 @@ impl Members {
 
     /// Asks a member which cluster it belongs to, before anything else is asked of it.
     async fn check(&self, member: &Member) -> Result<(), Failure> {
-        if member.checked.load(Relaxed) {
-            return Ok(());
+        if !member.checked.load(Relaxed) {
+            self.ask_cluster(member).await?;
+            member.checked.store(true, Relaxed);
         }
+        Ok(())
+    }
+
+    async fn ask_cluster(&self, member: &Member) -> Result<(), Failure> {
         let mut kv = member.client.kv_client();
         let ask = kv.get(self.probe.as_str(), Some(GetOptions::new().with_serializable().with_keys_only()));
         let answer = match tokio::time::timeout(READ_TIMEOUT, ask).await {
@@ -120,7 +125,6 @@ impl Members {
             let text = format!("the servers of etcd belong to different clusters, {known:x} and {id:x}");
             return Err(Failure::Refused(text));
         }
-        member.checked.store(true, Relaxed);
         Ok(())
     }
 
@@ -136,7 +140,12 @@ impl Members {
             let answer = call(member.client.clone());
             async move {
                 tokio::time::sleep(NEXT_ASKED_AFTER * turn).await;
-                self.check(member).await?;
+                // Only of the one that is asked otherwise is it remembered: it forgets it when it is left.
+                if turn == 0 {
+                    self.check(member).await?
+                } else {
+                    self.ask_cluster(member).await?
+                }
                 answer.await.map_err(Failure::of)
             }
         };

@@ -42,6 +42,7 @@ mod verify;
 mod witness;
 
 pub use commits::{CommitWriter, StoredCommit, read_commits};
+pub use journaled::Missed;
 pub use meter::{Doing, Step, Watch};
 pub use picture::{Picture, Playback, inspect, make, make_watched, restore};
 pub use repair::{
@@ -56,6 +57,7 @@ use super::{Commit, Follower, KeyValue, Listing, Packer, Range, Revision, Store,
 use committer::Committer;
 use parking_lot::Mutex;
 use queue::Shared;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -89,8 +91,9 @@ pub struct Options {
     /// within months; a start and a day are soon enough, and a few megabytes read.
     pub verify_delay: Duration,
     pub verify_interval: Duration,
-    /// Of the commits after this one, those that the journal still tells are kept for [`SledStore::take_missed`].
-    pub since: Option<Revision>,
+    /// Revisions up to which somebody has everything: what the journal tells of commits after the newest of them that it has
+    /// seen is kept for [`SledStore::take_missed`].
+    pub since: BTreeSet<Revision>,
     /// Whether a store of an earlier layout is copied before it is changed, and not opened without room for that.
     pub copy_before_lift: bool,
 }
@@ -108,7 +111,7 @@ impl Default for Options {
             vouch_delay: Duration::from_secs(2),
             verify_delay: Duration::from_secs(60),
             verify_interval: Duration::from_secs(24 * 3600),
-            since: None,
+            since: BTreeSet::new(),
             copy_before_lift: true,
         }
     }
@@ -121,7 +124,7 @@ pub struct SledStore {
     thread: Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
     /// Why nothing may be written, heartbeats neither; every commit holds it for reading.
     frozen: tokio::sync::RwLock<Option<String>>,
-    missed: Mutex<Option<Vec<StoredCommit>>>,
+    missed: Mutex<Option<Missed>>,
 }
 
 impl SledStore {
@@ -139,8 +142,8 @@ impl SledStore {
         lift::prepare(dir, options.copy_before_lift)?;
         let mut recovered = recover::recover(dir, &reporter)?;
         // What damage took out of the journal may be in the state nevertheless.
-        let since = options.since.filter(|_| !recovered.renew);
-        let missed = since.map(|after| journaled::since(dir, after)).transpose()?.flatten();
+        let asked = !options.since.is_empty() && !recovered.renew;
+        let missed = if asked { journaled::since(dir, &options.since)? } else { None };
         if let Err(error) = disk::make_reserve(dir) {
             tracing::warn!(%error, "cannot set disk space aside");
         }
@@ -209,10 +212,15 @@ impl SledStore {
         Picture { present, revision, handed_out: revision }
     }
 
-    /// The durable commits after [`Options::since`] that were there when the store was opened; `None` where the journal does
-    /// not reach back so far, or they were taken before.
-    pub fn take_missed(&self) -> Option<Vec<StoredCommit>> {
+    /// The durable commits after one of [`Options::since`] that were there when the store was opened; `None` where the journal
+    /// has seen none of those revisions, or they were taken before.
+    pub fn take_missed(&self) -> Option<Missed> {
         self.missed.lock().take()
+    }
+
+    /// The newest commit on stable storage. Blocks while one is being written.
+    pub fn durable(&self) -> Revision {
+        self.committer.lock().journal.newest()
     }
 
     /// From now on nothing is written, and writes are told why; `None` takes that back. What is under way is waited for, so

@@ -5,31 +5,28 @@
 //!           \-> more waits than memory is for: given up, told by an event, begun anew with a backup
 //! ```
 
-use super::{Piece, Summary, pieces, write};
+use super::copy::Copies;
+use super::tap::{MOST, Tap};
+use super::{Summary, pieces, write};
 use crate::backup::Told;
-use crate::backup::contents::{KUBE_SYSTEM, identity};
+use crate::backup::automatic::newest;
+use crate::backup::contents::{KUBE_SYSTEM, identity, sealing};
 use crate::backup::file::{NewFile, explain};
 use crate::backup::key::Key;
 use crate::config::Config;
 use crate::scheduled::Plan;
 use coracle_apiserver::metrics::{Metrics, Text};
 use coracle_apiserver::store::sled::StoredCommit;
-use coracle_apiserver::store::{Commit, Revision, SledStore, Store};
-use std::collections::HashSet;
+use coracle_apiserver::store::{Revision, SledStore, Store};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
-/// Bytes of keys and values that are not kept waiting for the interval's end.
-const LARGE: usize = 8 << 20;
-/// Bytes that may wait while nothing can be written.
-const MOST: usize = 64 << 20;
 /// Between attempts at what failed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -41,137 +38,32 @@ pub struct Due {
 }
 
 impl Due {
-    fn ask(&self) {
+    pub fn ask(&self) {
         self.wanted.store(true, Relaxed);
         self.notify.notify_one();
     }
 
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.load(Relaxed)
+    }
+
     /// Returns when one is wanted.
     pub async fn wanted(&self) {
-        while !self.wanted.load(Relaxed) {
+        while !self.is_wanted() {
             self.notify.notified().await;
         }
     }
 
-    /// Before one is begun.
-    pub fn begin(&self) {
-        self.wanted.store(false, Relaxed);
-    }
-}
-
-/// All durable commits of a store from its opening on, and those before it that were not archived.
-pub struct Tap {
-    /// Everything after this revision is here.
-    after: Revision,
-    /// What was archived before reaches up to there.
-    continues: bool,
-    missed: Vec<StoredCommit>,
-    commits: UnboundedReceiver<StoredCommit>,
-    limit: Arc<Limit>,
-}
-
-/// Of what waits.
-#[derive(Default)]
-struct Limit {
-    /// Bytes in the channel.
-    waiting: AtomicUsize,
-    /// There was more; what came after that is not known.
-    exceeded: AtomicBool,
-}
-
-impl Limit {
-    /// Whether one more of so many bytes may wait.
-    fn admits(&self, bytes: usize) -> bool {
-        let admitted = self.waiting.fetch_add(bytes, Relaxed) <= MOST;
-        if !admitted {
-            self.exceeded.store(true, Relaxed);
-        }
-        admitted
-    }
-}
-
-impl Tap {
-    /// Up to which revision the newest file of this node reaches.
-    pub fn since(plan: &Plan, node: &str) -> Option<Revision> {
-        let found = pieces(&plan.places.directory, Some(node)).unwrap_or_default();
-        // By time: a machine that was set up anew may have left larger revisions there.
-        found.iter().max_by_key(|piece| (piece.until, piece.upto)).map(|piece| Revision(piece.upto))
-    }
-
-    /// Has to be opened before the store takes its first commit. `since` is what the store was opened with.
-    pub fn open(store: &SledStore, since: Option<Revision>) -> Self {
-        let tap = Self::fresh(store);
-        match (since, store.take_missed()) {
-            (Some(after), Some(missed)) if after <= store.revision() => {
-                Self { after, continues: true, missed, ..tap }
-            }
-            _ => tap,
-        }
-    }
-
-    /// From now on.
-    fn fresh(store: &SledStore) -> Self {
-        let (send, commits) = unbounded_channel();
-        let limit = Arc::<Limit>::default();
-        let (after, limiting) = (store.revision(), limit.clone());
-        let follower = move |commits: &[Arc<Commit>]| {
-            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-            let told = commits.iter().filter(|commit| commit.durable && !commit.changes.is_empty());
-            for commit in told.map(|commit| StoredCommit::of(commit, millis)) {
-                if !limiting.admits(commit.held_len()) || send.send(commit).is_err() {
-                    return false;
-                }
-            }
-            true
-        };
-        if let Err(error) = store.follow(after, Box::new(follower)) {
-            // The channel is closed then: whoever reads it tries again, or the store has closed.
-            tracing::warn!(error = &error as &dyn std::error::Error, "commits cannot be followed");
-        }
-        Self { after, continues: false, missed: Vec::new(), commits, limit }
-    }
-
-    fn has_overflowed(&self) -> bool {
-        self.limit.exceeded.load(Relaxed)
-    }
-
-    /// Waits for commits: until so long after the first that waits, or there is much of them. False when no more will come.
-    async fn gather(
-        &mut self,
-        pending: &mut Vec<StoredCommit>,
-        interval: Duration,
-        retry: Option<Instant>,
-    ) -> bool {
-        let mut deadline = retry.or_else(|| (!pending.is_empty()).then(|| Instant::now() + interval));
-        let mut bytes: usize = pending.iter().map(StoredCommit::held_len).sum();
-        while retry.is_some() || bytes < LARGE {
-            let next = match deadline {
-                None => self.commits.recv().await,
-                Some(at) => match timeout_at(at, self.commits.recv()).await {
-                    Ok(next) => next,
-                    Err(_) => return true,
-                },
-            };
-            let Some(commit) = next else { return false };
-            deadline.get_or_insert_with(|| Instant::now() + interval);
-            let len = commit.held_len();
-            self.limit.waiting.fetch_sub(len, Relaxed);
-            bytes += len;
-            pending.push(commit);
-            if bytes > MOST {
-                self.limit.exceeded.store(true, Relaxed);
-                return true;
-            }
-        }
-        true
+    /// Before one is begun; says whether it was wanted.
+    pub fn begin(&self) -> bool {
+        self.wanted.swap(false, Relaxed)
     }
 }
 
 #[derive(Default)]
 struct Figures {
     upto: AtomicU64,
-    failures: AtomicU64,
+    failures: Arc<AtomicU64>,
 }
 
 impl Figures {
@@ -190,15 +82,17 @@ pub struct Archive {
     pub plan: Plan,
     pub interval: Duration,
     pub told: Told,
+    pub copied: Told,
     pub due: Arc<Due>,
 }
 
-/// Whether something went wrong, and what is in the bucket.
+/// What is known of the archive so far.
 #[derive(Default)]
 struct State {
     failed: bool,
-    /// Names that the bucket has; `None`: it was not asked, or something failed since.
-    sent: Option<HashSet<String>>,
+    cluster: Option<String>,
+    /// How values were sealed when the last file was written.
+    sealing: Option<String>,
 }
 
 impl Archive {
@@ -207,21 +101,34 @@ impl Archive {
         let figures = Arc::<Figures>::default();
         let shown = figures.clone();
         metrics.collect_as("backup journal", move |text| shown.render(text));
-        self.repeat(tap, figures)
+        let written = Arc::<Notify>::default();
+        let (places, node) = (self.plan.places.clone(), self.config.node_name.clone());
+        let copies = Copies { places, node, told: self.copied.clone() };
+        let copies = copies.run(written.clone(), figures.failures.clone());
+        async move {
+            let copying = async {
+                copies.await;
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = self.repeat(tap, &figures, &written) => {}
+                () = copying => {}
+            }
+        }
     }
 
-    async fn repeat(self, mut tap: Tap, figures: Arc<Figures>) {
-        let mut state = State::default();
+    async fn repeat(&self, mut tap: Tap, figures: &Figures, written: &Notify) {
+        let mut state = State { cluster: self.cluster().await, ..State::default() };
+        if !tap.continues || !self.has_base(tap.after).await {
+            self.due.ask();
+        }
         loop {
-            if !tap.continues {
-                self.due.ask();
-            }
-            self.until_closed(&mut tap, &figures, &mut state).await;
+            self.until_closed(&mut tap, figures, &mut state, written).await;
             if !tap.has_overflowed() {
                 return;
             }
             let why = format!(
-                "commits after revision {} are not archived: more than {} MiB wait; a backup is written as soon as one can be",
+                "commits after revision {} are not archived: more than {} MiB waited, or a file was lost; a backup is written as soon as one can be",
                 tap.after.0,
                 MOST >> 20
             );
@@ -229,11 +136,31 @@ impl Archive {
             self.told.event("Warning", "BackupJournalBroken", why);
             tokio::time::sleep(RETRY_INTERVAL).await;
             tap = Tap::fresh(&self.sled);
+            self.due.ask();
         }
     }
 
+    /// Whether the files that lead up to a revision without a gap begin before the newest backup, which opens their values.
+    async fn has_base(&self, upto: Revision) -> bool {
+        let (plan, config) = (self.plan.clone(), self.config.clone());
+        let looked = tokio::task::spawn_blocking(move || {
+            let node = config.node_name.clone();
+            let found = pieces(&plan.places.directory, Some(&node)).unwrap_or_default();
+            let mut begin = upto.0;
+            while let Some(piece) =
+                found.iter().rev().find(|piece| piece.upto == begin && piece.after < begin)
+            {
+                begin = piece.after;
+            }
+            newest(&plan, &node).is_some_and(|newest| {
+                newest.revision >= begin && newest.sealing == sealing(&config.data_dir, Some(&config))
+            })
+        });
+        looked.await.unwrap_or(false)
+    }
+
     /// Until the tap gives nothing more.
-    async fn until_closed(&self, tap: &mut Tap, figures: &Figures, state: &mut State) {
+    async fn until_closed(&self, tap: &mut Tap, figures: &Figures, state: &mut State, written: &Notify) {
         let mut pending = std::mem::take(&mut tap.missed);
         let mut retry = None;
         loop {
@@ -242,88 +169,79 @@ impl Archive {
             if tap.has_overflowed() {
                 return;
             }
-            match self.save(tap.after, &mut pending, state).await {
-                Ok(upto) => {
-                    tap.after = upto.unwrap_or(tap.after);
+            match self.save(tap, &mut pending, state).await {
+                Ok(()) => {
                     figures.upto.store(tap.after.0, Relaxed);
+                    written.notify_one();
                 }
                 Err(why) => {
                     figures.failures.fetch_add(1, Relaxed);
                     retry = Some(Instant::now() + RETRY_INTERVAL);
-                    self.failure(why, state);
+                    tracing::error!(why, "commits are not archived");
+                    if !std::mem::replace(&mut state.failed, true) {
+                        self.told.event("Warning", "BackupJournalFailed", why);
+                    }
                 }
             }
-            self.send(state, figures).await;
-            if !open {
+            if !open || tap.has_overflowed() {
                 return;
             }
         }
     }
 
-    /// Said once, until it is over.
-    fn failure(&self, why: String, state: &mut State) {
-        tracing::error!(why, "commits are not archived");
-        if !std::mem::replace(&mut state.failed, true) {
-            self.told.event("Warning", "BackupJournalFailed", why);
-        }
-    }
-
-    /// Writes one file of what is pending, if that is anything; says up to which revision. On an error it still is pending.
+    /// Writes one file of what is pending and on stable storage: what is not yet, a crash may still take away. On an error all of
+    /// it still is pending.
     async fn save(
         &self,
-        after: Revision,
+        tap: &mut Tap,
         pending: &mut Vec<StoredCommit>,
         state: &mut State,
-    ) -> Result<Option<Revision>, String> {
-        let Some(summary) = Summary::of(&self.config.node_name, after, pending) else { return Ok(None) };
-        let summary = Summary { cluster: self.cluster().await, ..summary };
-        let upto = Revision(summary.upto);
-        let (plan, commits) = (self.plan.clone(), std::mem::take(pending));
-        let written = tokio::task::spawn_blocking(move || {
-            let done = file(&plan, &summary, &commits);
-            (commits, done)
+    ) -> Result<(), String> {
+        let (sled, plan, node) = (self.sled.clone(), self.plan.clone(), self.config.node_name.clone());
+        let (config, after, cluster) = (self.config.clone(), tap.after, state.cluster.clone());
+        let commits = std::mem::take(pending);
+        let work = tokio::task::spawn_blocking(move || {
+            let durable = sled.durable();
+            let upto = commits.partition_point(|commit| commit.revision <= durable);
+            let Some(summary) = Summary::of(&node, after, &commits[..upto]) else {
+                return (commits, 0, Ok(None));
+            };
+            let summary = Summary { cluster, sealing: sealing(&config.data_dir, Some(&config)), ..summary };
+            let done = file(&plan, &summary, &commits[..upto]);
+            (commits, upto, done.map(|()| Some(summary)))
         });
-        let (commits, done) = written.await.map_err(|error| error.to_string())?;
-        if let Err(why) = done {
-            *pending = commits;
-            return Err(why);
+        let Ok((mut commits, upto, done)) = work.await else {
+            tap.give_up();
+            return Err("a file of the journal was not written to its end".to_owned());
+        };
+        if matches!(done, Ok(Some(_))) {
+            drop(commits.drain(..upto));
         }
+        *pending = commits;
+        if let Some(summary) = done? {
+            tap.after = Revision(summary.upto);
+            self.note(summary, state);
+        }
+        Ok(())
+    }
+
+    fn note(&self, summary: Summary, state: &mut State) {
         if std::mem::take(&mut state.failed) {
-            self.told.event("Normal", "BackupJournalWritten", format!("up to revision {}", upto.0));
+            self.told.event("Normal", "BackupJournalWritten", format!("up to revision {}", summary.upto));
         }
-        Ok(Some(upto))
+        if state
+            .sealing
+            .replace(summary.sealing.clone().unwrap_or_default())
+            .is_some_and(|before| before != summary.sealing.unwrap_or_default())
+        {
+            // A backup holds the keys that open the values after it.
+            self.due.ask();
+        }
     }
 
     async fn cluster(&self) -> Option<String> {
         let found = self.sled.get(KUBE_SYSTEM).await.ok().flatten()?;
         identity(&found.value.peek())
-    }
-
-    /// Copies into the bucket what is not there.
-    async fn send(&self, state: &mut State, figures: &Figures) {
-        if let Err(why) = self.copy(&mut state.sent).await {
-            figures.failures.fetch_add(1, Relaxed);
-            state.sent = None;
-            self.failure(why, state);
-        }
-    }
-
-    async fn copy(&self, sent: &mut Option<HashSet<String>>) -> Result<(), String> {
-        let Some(bucket) = &self.plan.places.bucket else { return Ok(()) };
-        let directory = &self.plan.places.directory;
-        let here =
-            pieces(directory, Some(&self.config.node_name)).map_err(|error| explain(directory, &error))?;
-        if sent.is_none() {
-            *sent = Some(bucket.list().await?.into_iter().map(|stored| stored.name).collect());
-        }
-        let Some(there) = sent else { return Ok(()) };
-        for Piece { name, .. } in here {
-            if !there.contains(&name) {
-                bucket.put(&directory.join(&name), &name).await?;
-                there.insert(name);
-            }
-        }
-        Ok(())
     }
 }
 
@@ -335,5 +253,16 @@ fn file(plan: &Plan, summary: &Summary, commits: &[StoredCommit]) -> Result<(), 
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     let mut file = NewFile::create(&path).map_err(failed)?;
     write(&mut file, key.as_ref(), summary, commits).map_err(failed)?;
-    file.finish().map_err(failed).map(drop)
+    file.finish().map_err(failed)?;
+    // An attempt that failed at its very end may have left a part of this one.
+    let same = |name: &String, piece: super::Piece| {
+        piece.node == summary.node_name && piece.after == summary.after && *name != summary.name()
+    };
+    for piece in pieces(directory, Some(&summary.node_name)).map_err(failed)? {
+        let name = piece.name.clone();
+        if piece.upto <= summary.upto && same(&name, piece) {
+            std::fs::remove_file(directory.join(&name)).map_err(failed)?;
+        }
+    }
+    Ok(())
 }

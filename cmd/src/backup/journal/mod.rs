@@ -7,11 +7,14 @@
 //! ```
 //! Each file says after which revision it begins, and up to which it goes on; the next one begins where it ends.
 
+mod copy;
 mod keep;
 mod play;
+mod tap;
 
-pub use keep::{Archive, Due, Tap};
+pub use keep::{Archive, Due};
 pub use play::{Target, choose, play};
+pub use tap::Tap;
 
 use super::ArchiveError;
 use super::archive::{Head, Reader, Writer};
@@ -39,6 +42,8 @@ pub struct Summary {
     pub node_name: String,
     /// As in a backup's manifest.
     pub cluster: Option<String>,
+    /// Likewise.
+    pub sealing: Option<String>,
     pub coracle_version: String,
     /// It holds every durable commit after this revision ...
     pub after: u64,
@@ -57,6 +62,7 @@ impl Summary {
         Some(Self {
             node_name: node.to_owned(),
             cluster: None,
+            sealing: None,
             coracle_version: env!("CARGO_PKG_VERSION").to_owned(),
             after: after.0,
             upto: last.revision.0,
@@ -179,6 +185,7 @@ mod tests {
         let summary = Summary {
             node_name: "n-1.example".to_owned(),
             cluster: None,
+            sealing: None,
             coracle_version: String::new(),
             after,
             upto,

@@ -8,6 +8,7 @@ use crate::backup::{automatic, keeping, read as backups};
 use coracle_api::error::chain;
 use coracle_apiserver::store::sled::{Playback, StoredCommit};
 use jiff::Timestamp;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -46,25 +47,22 @@ pub fn choose(directory: &Path, key: Option<&Key>, target: Target) -> Result<Pat
     let mut made: Vec<_> =
         names.iter().filter_map(|name| Some((keeping::made_at(name, None)?, directory.join(name)))).collect();
     made.sort();
-    let mut nodes = Vec::new();
-    let mut found = None;
-    for (_, path) in made.into_iter().rev() {
-        let manifest = backups::manifest_of(&path, key)
-            .map_err(|error| format!("{}: {}", path.display(), chain(&error)))?;
-        if !nodes.contains(&manifest.node_name) {
-            nodes.push(manifest.node_name.clone());
-        }
-        if found.is_none() && target.can_begin_with(&manifest) {
-            found = Some(path);
-        }
-    }
+    let nodes: BTreeSet<&str> = names.iter().filter_map(|name| keeping::node_of(name)).collect();
     if nodes.len() > 1 {
         return Err(format!(
             "{}: backups of several nodes lie there; name the file of one",
             directory.display()
         ));
     }
-    found.ok_or_else(|| format!("{}: no backup there is old enough", directory.display()))
+    let mut unreadable = None;
+    for (_, path) in made.into_iter().rev() {
+        match backups::manifest_of(&path, key) {
+            Ok(manifest) if target.can_begin_with(&manifest) => return Ok(path),
+            Ok(_) => {}
+            Err(error) => unreadable = Some(format!("{}: {}", path.display(), chain(&error))),
+        }
+    }
+    Err(unreadable.unwrap_or_else(|| format!("{}: no backup there is old enough", directory.display())))
 }
 
 /// How far it came.
@@ -76,6 +74,10 @@ struct Walk {
     until: Option<Timestamp>,
     /// A commit after the target was met.
     passed: bool,
+    /// And after it one from before the target: the clock was set back.
+    ambiguous: bool,
+    /// A file was played.
+    begun: bool,
 }
 
 /// Plays what the files of `directory` hold after the backup, up to the target. Says when the last commit of it was made, if
@@ -104,8 +106,11 @@ pub fn play(
     }
     let mut walk = Walk { at: backup.revision, ..Walk::default() };
     for piece in found.iter().filter(|piece| piece.upto > backup.revision) {
+        if walk.passed && matches!(target, Target::Time(at) if piece.until.as_second() < at.as_second()) {
+            walk.ambiguous = true;
+        }
         if walk.passed || target == Target::Revision(walk.at) {
-            break;
+            continue;
         }
         if is_of_another(&directory.join(&piece.name), backup, key)? {
             continue;
@@ -113,7 +118,21 @@ pub fn play(
         if piece.after > walk.at {
             return Err(reached(&walk, target, Some(piece)));
         }
-        one(playback, &mut walk, piece, directory, key, target)?;
+        if walk.begun && piece.after < walk.at {
+            return Err(format!(
+                "{}: {} is of another past than the files before it",
+                directory.display(),
+                piece.name
+            ));
+        }
+        one(playback, &mut walk, piece, directory, key, (backup, target))?;
+        walk.begun = true;
+    }
+    if walk.ambiguous {
+        let at = playback.revision().0;
+        return Err(format!(
+            "the clock was set back: there are commits of before that time after revision {at}; say --to-revision"
+        ));
     }
     let is_reached = match target {
         Target::Latest => true,
@@ -126,7 +145,7 @@ pub fn play(
 /// Whether a file is of a cluster that the machine held before, or after.
 fn is_of_another(path: &Path, backup: &Manifest, key: Option<&Key>) -> Result<bool, String> {
     let found = summary(path, key).map_err(|error| format!("{}: {}", path.display(), chain(&error)))?;
-    Ok(found.cluster.zip(backup.cluster.as_ref()).is_some_and(|(of, wanted)| of != *wanted))
+    Ok(backup.cluster.is_some() && found.cluster != backup.cluster)
 }
 
 fn one(
@@ -135,11 +154,13 @@ fn one(
     piece: &Piece,
     directory: &Path,
     key: Option<&Key>,
-    target: Target,
+    (backup, target): (&Manifest, Target),
 ) -> Result<(), String> {
     let path = directory.join(&piece.name);
     let each = |commit: StoredCommit| -> io::Result<()> {
-        walk.passed |= target.is_before(&commit);
+        let is_later = target.is_before(&commit);
+        walk.ambiguous |= walk.passed && !is_later && matches!(target, Target::Time(_));
+        walk.passed |= is_later;
         if !walk.passed && commit.revision.0 > walk.at {
             walk.until = Some(time(&commit));
             playback.play(commit);
@@ -147,7 +168,13 @@ fn one(
         Ok(())
     };
     let summary = read(&path, key, each).map_err(|error| format!("{}: {}", path.display(), chain(&error)))?;
-    let Summary { node_name, after, upto, .. } = summary;
+    let Summary { node_name, after, upto, sealing, .. } = summary;
+    if sealing != backup.sealing {
+        return Err(format!(
+            "{}: values are encrypted by another configuration than the backup's from there on; restore a moment before revision {after}, or take a backup that was made after the change",
+            path.display()
+        ));
+    }
     if (node_name, after, upto) != (piece.node.clone(), piece.after, piece.upto) {
         return Err(format!("{}: it has the name of another", path.display()));
     }
@@ -172,5 +199,109 @@ fn reached(walk: &Walk, target: Target, next: Option<&Piece>) -> String {
             "the journal ends with revision {}{until}, before {wanted}; --to-latest takes that",
             walk.at
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backup::journal::write;
+    use coracle_apiserver::store::sled::Options;
+    use coracle_apiserver::store::{Change, Commit, Revision, SledStore};
+
+    /// A commit at so many seconds.
+    fn commit(revision: u64, second: u64) -> StoredCommit {
+        let change = Change {
+            key: "a./n/1".into(),
+            value: Some(revision.to_string().into_bytes().into()),
+            created: Revision(1),
+            previous: None,
+        };
+        let commit = Commit { revision: Revision(revision), changes: vec![change], durable: true };
+        StoredCommit::of(&commit, second * 1000)
+    }
+
+    fn put(dir: &Path, after: u64, commits: &[StoredCommit], change: impl FnOnce(&mut Summary)) {
+        let mut summary = Summary::of("box", Revision(after), commits).expect("some");
+        (summary.cluster, summary.sealing) = (Some("c".to_owned()), Some("s".to_owned()));
+        change(&mut summary);
+        let file = std::fs::File::create(dir.join(summary.name())).expect("created");
+        write(file, None, &summary, commits).expect("written");
+    }
+
+    /// Of a backup of an empty store, which is told to be of revision 10 and the 100th second.
+    fn played(dir: &Path, target: Target) -> Result<u64, String> {
+        let stored = tempfile::tempdir().expect("temporary directory");
+        let store = SledStore::open(stored.path(), Options::default()).expect("a store");
+        let mut picture = Vec::new();
+        store.picture().write(&mut picture).expect("written");
+        let mut playback = Playback::read(&picture[..]).expect("a picture");
+        let manifest = Manifest {
+            created: Timestamp::from_second(100).expect("a time"),
+            coracle_version: String::new(),
+            kubernetes_version: String::new(),
+            node_name: Some("box".to_owned()),
+            cluster: Some("c".to_owned()),
+            sealing: Some("s".to_owned()),
+            revision: 10,
+            objects: 0,
+            settings: Default::default(),
+        };
+        play(&mut playback, &manifest, dir, None, target)?;
+        Ok(playback.revision().0)
+    }
+
+    fn at(second: i64) -> Target {
+        Target::Time(Timestamp::from_second(second).expect("a time"))
+    }
+
+    #[test]
+    fn a_moment_is_reached_over_files_that_follow_one_another() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        put(dir.path(), 8, &[commit(9, 90), commit(12, 120)], |_| ());
+        put(dir.path(), 12, &[commit(13, 130), commit(17, 170)], |_| ());
+        put(dir.path(), 3, &[commit(14, 140)], |summary| summary.cluster = Some("other".to_owned()));
+        for (target, revision) in [
+            (Target::Revision(12), 12),
+            (Target::Revision(15), 13),
+            (Target::Revision(17), 17),
+            (at(129), 12),
+            (at(130), 13),
+            (Target::Latest, 17),
+        ] {
+            assert_eq!(played(dir.path(), target), Ok(revision), "{target:?}");
+        }
+        let refused = |target| played(dir.path(), target).expect_err("it is not there");
+        assert!(refused(Target::Revision(18)).contains("ends with revision 17, of 1970-01-01T00:02:50Z"));
+        assert!(refused(at(171)).contains("--to-latest takes that"));
+        assert!(refused(Target::Revision(9)).contains("take an older one"));
+    }
+
+    #[test]
+    fn nothing_is_played_that_never_was() {
+        let refused = |later: &dyn Fn(&Path), target| {
+            let dir = tempfile::tempdir().expect("temporary directory");
+            put(dir.path(), 8, &[commit(12, 120)], |_| ());
+            later(dir.path());
+            played(dir.path(), target).expect_err("it is refused")
+        };
+        let gap = refused(&|dir| put(dir, 13, &[commit(14, 140)], |_| ()), Target::Latest);
+        assert!(
+            gap.contains("committed after revision 12") && gap.contains("up to 13 is not there"),
+            "{gap}"
+        );
+        let fork = refused(&|dir| put(dir, 11, &[commit(14, 140)], |_| ()), Target::Latest);
+        assert!(fork.contains("is of another past"), "{fork}");
+        let sealed = |dir: &Path| put(dir, 12, &[commit(14, 140)], |summary| summary.sealing = None);
+        let sealed = refused(&sealed, Target::Latest);
+        assert!(sealed.contains("encrypted by another configuration"), "{sealed}");
+        let back = |dir: &Path| put(dir, 12, &[commit(13, 900), commit(14, 140)], |_| ());
+        assert!(refused(&back, at(150)).contains("the clock was set back"));
+        let renamed = |dir: &Path| {
+            put(dir, 12, &[commit(14, 140)], |_| ());
+            let name = |upto: u64| dir.join(format!("coracle-box-19700101T000220Z-12-{upto}.journal"));
+            std::fs::rename(name(14), name(15)).expect("renamed");
+        };
+        assert!(refused(&renamed, Target::Latest).contains("the name of another"));
     }
 }
