@@ -41,7 +41,7 @@ use k8s_openapi::api::core::v1::Service;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -229,6 +229,7 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         observer: Observer::new(parts.runtime.clone(), config.data_dir.clone()),
         images: Images::default(),
         volume_stats: Arc::new(VolumeStats::new(config.metrics.clone())),
+        named: OnceCell::new(),
         runtime: parts.runtime,
         calls: TaskTracker::new(),
         shims: parts.shims,

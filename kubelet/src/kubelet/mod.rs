@@ -11,8 +11,8 @@ use crate::components::Components;
 use crate::configuration::config::Config;
 use crate::container::resources::NodeResources;
 use crate::container::security::Confinement;
-use crate::cri::Runtime;
 use crate::cri::shims::Shims;
+use crate::cri::{self, Runtime};
 use crate::dra::{self, Dra};
 use crate::images::gc::Images;
 use crate::images::pull::Puller;
@@ -37,7 +37,7 @@ use room::{Granted, Trigger, Waiting};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 use tokio_util::task::TaskTracker;
 
 /// A pod in the register.
@@ -71,6 +71,8 @@ pub struct Kubelet {
     pub live: watch::Receiver<Arc<Config>>,
     pub client: kube::Client,
     pub runtime: Arc<dyn Runtime>,
+    /// As the runtime says it: `containerd`, `cri-o`. It stays while this process runs.
+    pub named: OnceCell<Arc<str>>,
     /// All calls that change something in the runtime and have not come to their end.
     pub calls: TaskTracker,
     pub shims: Arc<dyn Shims>,
@@ -120,6 +122,12 @@ impl Kubelet {
     /// The kubelet's own directory.
     pub fn root(&self) -> PathBuf {
         self.config.root()
+    }
+
+    /// What the ids of containers begin with.
+    pub async fn runtime_name(&self) -> cri::Result<Arc<str>> {
+        let ask = async || Ok(Arc::from(self.runtime.version().await?.runtime_name));
+        self.named.get_or_try_init(ask).await.cloned()
     }
 
     /// The settings in force, where they may change while the kubelet runs.

@@ -43,7 +43,7 @@ struct Case {
 
 impl Case {
     fn new(spec: Value, containers: Vec<Seen>) -> Self {
-        let observed = Observed { sandboxes: vec![sandbox(0, true)], containers, underway: false };
+        let observed = Observed { sandboxes: vec![sandbox(0, true)], containers, ..Observed::default() };
         Self { pod: pod(spec), observed, memory: Memory::default(), ending: None }
     }
 

@@ -2,7 +2,6 @@
 
 use super::observed::Container as Seen;
 use super::plan::Health;
-use super::status;
 use super::worker::Worker;
 use crate::kubelet::inbox::Probed;
 use crate::metrics::probes::Subject;
@@ -20,7 +19,7 @@ impl Worker {
             let all = status.iter().flat_map(|s| {
                 s.container_statuses.iter().flatten().chain(s.init_container_statuses.iter().flatten())
             });
-            let id = status::container_id(seen);
+            let id = self.observed.full_id(seen);
             let before = all.into_iter().find(|s| s.container_id.as_deref() == Some(&id));
             let started = spec.startup_probe.is_none() || before.is_some_and(|s| s.started == Some(true));
             let ready = started && (spec.readiness_probe.is_none() || before.is_some_and(|s| s.ready));

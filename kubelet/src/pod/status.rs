@@ -141,11 +141,6 @@ fn health<'a>(input: &'a Input<'_>, container: &observed::Container) -> Option<&
     input.memory.health.get(&container.id).filter(|_| container.state == State::Running)
 }
 
-/// The container's id as statuses have it.
-pub(super) fn container_id(container: &observed::Container) -> String {
-    format!("containerd://{}", container.id)
-}
-
 /// Why a container ended, in one word.
 pub fn end_reason(c: &observed::Container) -> &str {
     match c.reason.as_str() {
@@ -161,7 +156,7 @@ fn terminated(input: &Input<'_>, c: &observed::Container) -> ContainerState {
     let message = message.or_else(|| (!c.message.is_empty()).then(|| c.message.clone()));
     ContainerState {
         terminated: Some(ContainerStateTerminated {
-            container_id: Some(container_id(c)),
+            container_id: Some(input.observed.full_id(c)),
             exit_code: c.exit_code,
             reason: Some(reason.to_owned()),
             message,
@@ -212,7 +207,7 @@ fn container_status(
     };
     status.image.clone_from(&last.image);
     status.image_id.clone_from(&last.image_id);
-    status.container_id = Some(container_id(last));
+    status.container_id = Some(input.observed.full_id(last));
     status.user.clone_from(&last.user);
     status.restart_count = i32::try_from(last.attempt).unwrap_or(i32::MAX);
     let before = input.observed.previous(&spec.name).filter(|c| c.state == State::Exited);

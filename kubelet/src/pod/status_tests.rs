@@ -37,7 +37,7 @@ fn compute(
     let pod: Pod = serde_json::from_value(pod.clone()).unwrap();
     let ips = vec!["10.42.0.2".to_owned()];
     let sandboxes = vec![Sandbox { id: "s".to_owned(), attempt: 0, ready: true, ips }];
-    let observed = Observed { sandboxes, containers, underway: false };
+    let observed = Observed { sandboxes, containers, ..Observed::default() };
     let now = Timestamp::from_second(100).unwrap();
     let messages = HashMap::from([("a-0".to_owned(), "last words".to_owned())]);
     status(&Input {

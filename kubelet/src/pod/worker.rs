@@ -22,7 +22,7 @@ use super::stubborn::Stubborn;
 use super::telling::tell;
 use super::termination::{Eviction, Termination, is_terminal};
 use super::{status, termination_message, timing};
-use crate::cri::Calls;
+use crate::cri::{self, Calls};
 use crate::images::pull::PullBackoff;
 use crate::kubelet::inbox::{Inbox, Mail};
 use crate::kubelet::room::Trigger;
@@ -146,6 +146,12 @@ impl Worker {
         handle
     }
 
+    async fn observe(&self) -> cri::Result<Observed> {
+        let runtime = self.kubelet.runtime_name().await?;
+        let seen = observe(self.kubelet.runtime.as_ref(), &self.uid, &self.calls, &self.observed).await?;
+        Ok(Observed { runtime, ..seen })
+    }
+
     /// `seen` is when the kubelet came to know the pod.
     async fn run(mut self, seen: Instant) {
         self.kubelet.metrics.took(Metric::WorkerStart, &[], seen.elapsed());
@@ -155,7 +161,7 @@ impl Worker {
             if self.cleaned && self.removed {
                 break;
             }
-            match observe(self.kubelet.runtime.as_ref(), &self.uid, &self.calls, &self.observed).await {
+            match self.observe().await {
                 Ok(observed) => self.observed = observed,
                 Err(error) => {
                     tracing::debug!(pod = %self.uid, %error, "runtime not observed");

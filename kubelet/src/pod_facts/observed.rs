@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerUser, LinuxContainerUser, ResourceRequirements};
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sandbox {
@@ -53,6 +54,8 @@ pub struct Container {
 /// Everything of one pod, newest first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
+    /// The runtime's name, with which the ids of its containers are written; empty before it was asked.
+    pub runtime: Arc<str>,
     pub sandboxes: Vec<Sandbox>,
     pub containers: Vec<Container>,
     /// A call that changes something was on its way when this was seen: there may be more soon.
@@ -60,6 +63,11 @@ pub struct Observed {
 }
 
 impl Observed {
+    /// A container's id as statuses have it.
+    pub fn full_id(&self, container: &Container) -> String {
+        format!("{}://{}", self.runtime, container.id)
+    }
+
     /// The newest sandbox if it is ready.
     pub fn sandbox(&self) -> Option<&Sandbox> {
         self.sandboxes.first().filter(|s| s.ready)
@@ -117,6 +125,7 @@ pub async fn observe(
     let containers = try_join_all(containers.into_iter().map(|item| container(runtime, item, old)));
     let (sandboxes, containers) = futures::future::try_join(sandboxes, containers).await?;
     let mut observed = Observed {
+        runtime: old.runtime.clone(),
         sandboxes: sandboxes.into_iter().flatten().collect(),
         containers: containers.into_iter().flatten().collect(),
         underway,

@@ -28,6 +28,15 @@ async fn a_container_is_written_to_an_archive_within_the_time_that_is_asked_for(
     assert_eq!(world.runtime.checkpoints(), [asked("c1", 120), asked("c2", 120), asked("c3", 700)]);
 }
 
+#[tokio::test]
+async fn ids_of_containers_begin_with_the_name_of_their_runtime() {
+    let world = World::start().await;
+    world.create("p", json!({ "containers": [{ "name": "c", "image": "i:1" }] })).await;
+    let pod = world.pod_until("p", is_ready).await;
+    let id = status(&pod, "containerStatuses", "c")["containerID"].as_str().unwrap_or_default().to_owned();
+    assert!(id.starts_with("fake://") && id.len() > 7, "{id}");
+}
+
 /// As the node's controller does with the pods of a node that was silent.
 #[tokio::test]
 async fn a_pod_that_others_call_unready_is_called_ready_again() {

@@ -207,7 +207,11 @@ impl Driver {
         offers: Option<String>,
     ) -> http::Response<impl hyper::body::Body<Data = Bytes, Error = Infallible> + use<>> {
         let path = request.uri().path().to_owned();
-        let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let body = match request.into_body().collect().await {
+            Ok(body) => body.to_bytes(),
+            // Whoever was killed before it had said what it wants has called nothing.
+            Err(_) => std::future::pending().await,
+        };
         let message = body.get(5..).unwrap_or_default().to_vec();
         let method = path.rsplit('/').next().unwrap_or_default().to_owned();
         let behaviour = self.state.lock().unwrap().behaviours.get(&method).copied();
