@@ -207,6 +207,7 @@ fn releases_of_others(cluster: &Cluster, files: &Manifests) {
     cluster.ok("kubectl delete secret sh.helm.release.v1.trap.v7");
     cluster.until(&state("trap-1.0.0.tgz"), "Applied:");
     files.remove("trap-1.0.0.tgz");
+    cluster.until("helm list -o json | jq -r '.[].name'", "own");
 }
 
 #[test]
