@@ -75,8 +75,8 @@ impl<R: Reconciler> Controller<R> {
         Self { reconciler: Arc::new(reconciler), queue, workers: 1, syncs: Vec::new() }
     }
 
-    /// Reconciles what `keys` returns at every change of an object. `keys` runs inside the informer's lock: it may
-    /// not call that informer. It is dropped with the controller.
+    /// Reconciles what `keys` returns at every change of an object. `keys` is a handler of the informer
+    /// ([`Informer::on_change`]), and dropped with the controller.
     pub fn watch<K, I>(
         self,
         informer: &Informer<K>,

@@ -27,15 +27,14 @@ pub async fn remove_all(kubelet: Arc<Kubelet>, known: HashSet<String>) {
         }
     };
     let uids = sandboxes.iter().filter_map(|s| s.labels.get(labels::POD_UID)).cloned();
-    let uids =
-        uids.chain(kubelet.volumes.pods_on_disk()).chain(kubelet.dra.pods()).chain(kubelet.allocation.pods());
+    let on_disk: HashSet<String> = kubelet.volumes.pods_on_disk().into_iter().collect();
+    let uids = uids.chain(on_disk.iter().cloned()).chain(kubelet.dra.pods()).chain(kubelet.allocation.pods());
     let uids: HashSet<String> = uids.collect();
     // A pod that came meanwhile has a worker by now.
     let alive = |uid: &String| known.contains(uid) || kubelet.register.lock().contains_key(uid);
     for gauge in [Metric::OrphansCleaned, Metric::OrphansLeft] {
         kubelet.metrics.set(gauge, &[], 0);
     }
-    let on_disk: HashSet<String> = kubelet.volumes.pods_on_disk().into_iter().collect();
     let removals = uids.iter().filter(|uid| !alive(uid)).map(async |uid| {
         let calls = Calls::new(kubelet.runtime.clone(), kubelet.calls.clone());
         let mut stubborn = Stubborn::default();

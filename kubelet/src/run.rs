@@ -214,11 +214,7 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
         objects,
         last_seen,
         puller: Puller::new(parts.runtime.clone(), Arc::new(records), &config.images, config.metrics.clone()),
-        confinement: Confinement {
-            root: config.root(),
-            seccomp_default: config.node.seccomp_default.unwrap_or_else(crate::facts::seccomp),
-            masked: crate::facts::thermal_throttles(),
-        },
+        confinement: confinement(&config),
         cgroups: PodCgroups::new(&parts.cgroup_root, &config, &facts),
         pids: PidsLimit::of(&parts.cgroup_root, config.node.pod_pids_limit),
         cgroup_root: parts.cgroup_root,
@@ -242,6 +238,14 @@ pub fn build(context: &Context, config: Config, parts: Parts) -> Result<Built, E
     };
     let (kubelet, importer, stop) = (Arc::new(kubelet), parts.importer, context.stop.clone());
     Ok(Built { kubelet, importer, facts, own, live, stop })
+}
+
+fn confinement(config: &Config) -> Confinement {
+    Confinement {
+        root: config.root(),
+        seccomp_default: config.node.seccomp_default.unwrap_or_else(crate::facts::seccomp),
+        masked: crate::facts::thermal_throttles(),
+    }
 }
 
 fn make_directories(paths: &[&Path]) -> Result<(), Error> {

@@ -8,25 +8,37 @@ use jiff::tz::TimeZone;
 const ENDING: &str = ".backup";
 const FORM: &str = "%Y%m%dT%H%M%SZ";
 
+/// A time as names have it: `20260503T030000Z`.
+pub fn stamp(at: Timestamp) -> String {
+    at.strftime(FORM).to_string()
+}
+
+/// The time of such a stamp.
+pub fn stamped(text: &str) -> Option<Timestamp> {
+    let time = DateTime::strptime(FORM, text).ok()?;
+    Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
+}
+
 /// Of one backup of this node, made at this time: `coracle-NODE-20260503T030000Z.backup`.
 pub fn name(node: &str, at: Timestamp) -> String {
-    format!("coracle-{node}-{}{ENDING}", at.strftime(FORM))
+    format!("coracle-{node}-{}{ENDING}", stamp(at))
 }
 
 /// Of which node the backup of this name is, if the server gave it.
 pub fn node_of(name: &str) -> Option<&str> {
-    made_at(name, None)?;
-    Some(name.strip_prefix("coracle-")?.strip_suffix(ENDING)?.rsplit_once('-')?.0)
+    let (of, time) = parts(name)?;
+    stamped(time).map(|_| of)
 }
 
 /// When the backup of this name was made, if the server gave it; of this node, or of any.
 pub fn made_at(name: &str, node: Option<&str>) -> Option<Timestamp> {
-    let (of, time) = name.strip_prefix("coracle-")?.strip_suffix(ENDING)?.rsplit_once('-')?;
-    if node.is_some_and(|node| node != of) {
-        return None;
-    }
-    let time = DateTime::strptime(FORM, time).ok()?;
-    Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
+    let (of, time) = parts(name)?;
+    if node.is_some_and(|node| node != of) { None } else { stamped(time) }
+}
+
+/// The node and the time.
+fn parts(name: &str) -> Option<(&str, &str)> {
+    name.strip_prefix("coracle-")?.strip_suffix(ENDING)?.rsplit_once('-')
 }
 
 /// Those of `names` that go: beyond the count, or too old. The newest stays whatever its age is, and so does what has

@@ -64,7 +64,8 @@ fn verify(path: &Path, key_file: Option<&Path>) -> Result<String, String> {
     let (key, unusable) = (key(key_file)?, |error| format!("{}: {}", path.display(), chain(&error)));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let found = if journal::Piece::parse(&name).is_some() {
-        let found = journal::read(path, key.as_ref(), |_| Ok(())).map_err(unusable)?;
+        let found =
+            journal::open(path, key.as_ref()).and_then(|opened| opened.read(|_| Ok(()))).map_err(unusable)?;
         let journal::Summary { commits, after, upto, from, until, .. } = found;
         format!("{commits} commits after revision {after} up to {upto}, of {from} to {until}")
     } else {

@@ -165,15 +165,7 @@ impl ControlPlane {
         tasks.extend(tellers);
         tasks.extend(followed);
         tasks.push(reload::maintain(encrypting, source, (api.health().clone(), metrics), own_stop.clone()));
-        tasks.push(renew(pki.clone(), url.clone(), config, stop.clone()));
-        let clients = Clients::new(api.clone());
-        if config.runs(Component::Kubelet) {
-            let labelled = role::keep(clients.privileged("system:coracle:role"), config.node_name.clone());
-            tasks.push(tokio::spawn(discard(stop.clone().run_until_cancelled_owned(labelled))));
-        }
-        let client = clients.privileged("system:coracle:certificates");
-        let admin = revoked::watch(client, pki.clone(), url.clone(), config.kubeconfig.clone());
-        tasks.push(tokio::spawn(discard(stop.run_until_cancelled_owned(admin))));
+        tasks.extend(keepers(&api, &pki, &url, config, &stop));
         tracing::info!(%url, kubeconfig = %config.kubeconfig.display(), "the API is ready");
         Ok(Self { api, pki, tokens, following, store, stop: own_stop, tasks, archive })
     }
@@ -248,6 +240,26 @@ fn rotation(following: &Following, url: String) -> Rotation {
     }
 }
 
+/// Who keep this machine's certificates, its node's role and its administrator's kubeconfig as they have to be.
+fn keepers(
+    api: &ApiServer,
+    pki: &Arc<Pki>,
+    url: &str,
+    config: &Config,
+    stop: &CancellationToken,
+) -> Vec<JoinHandle<()>> {
+    let clients = Clients::new(api.clone());
+    let mut tasks = vec![renew(pki.clone(), url.to_owned(), config, stop.clone())];
+    if config.runs(Component::Kubelet) {
+        let labelled = role::keep(clients.privileged("system:coracle:role"), config.node_name.clone());
+        tasks.push(tokio::spawn(discard(stop.clone().run_until_cancelled_owned(labelled))));
+    }
+    let client = clients.privileged("system:coracle:certificates");
+    let admin = revoked::watch(client, pki.clone(), url.to_owned(), config.kubeconfig.clone());
+    tasks.push(tokio::spawn(discard(stop.clone().run_until_cancelled_owned(admin))));
+    tasks
+}
+
 /// What the API server does by itself while it serves.
 fn upkeep(api: &ApiServer) -> Vec<JoinHandle<()>> {
     let mut tasks = vec![
@@ -294,17 +306,18 @@ fn backups(
     // Mistakes were told when the configuration was read.
     let plan = config.backup.plan(&config.data_dir, &mut Vec::new())?;
     let client = Clients::new(api.clone()).privileged("system:coracle:backups");
-    let told = || backup::Told {
-        recorder: Recorder::new(client.clone(), "kube-apiserver", &config.node_name),
+    let told = backup::Told {
+        recorder: Recorder::new(client, "kube-apiserver", &config.node_name),
         regarding: crate::node::regarding(&config.node_name),
     };
     let due = Arc::<backup::Due>::default();
     let archive = tap.zip(plan.journal_interval).map(|(tap, interval)| {
-        let (sled, config, plan, due) = (sled.clone(), config.clone(), plan.clone(), due.clone());
-        let archive = backup::Archive { sled, config, plan, interval, told: told(), copied: told(), due };
+        let (sled, config, plan, due, told) =
+            (sled.clone(), config.clone(), plan.clone(), due.clone(), told.clone());
+        let archive = backup::Archive { sled, config, plan, interval, told, due };
         tokio::spawn(archive.run(tap, api.metrics()))
     });
-    let run = backup::run(sled, config.clone(), plan, due, told(), api.metrics());
+    let run = backup::run(sled, config.clone(), plan, due, told, api.metrics());
     Some((tokio::spawn(discard(api.stop().clone().run_until_cancelled_owned(run))), archive))
 }
 

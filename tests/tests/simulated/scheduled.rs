@@ -109,3 +109,36 @@ fn backups_are_written_copied_and_taken_away() {
     assert!(refused.code == 1 && refused.stderr.contains("403 SignatureDoesNotMatch"), "{refused}");
     drop(bucket);
 }
+
+#[test]
+fn what_happened_between_two_backups_is_copied_too() {
+    let world = World::new();
+    let flags = world.flags();
+    let mut all: Vec<&str> = flags.iter().map(String::as_str).collect();
+    all.extend(["--node-name", "box", "--backup-interval", "1h", "--backup-journal-interval", "1s"]);
+    let mut cluster = Cluster::start(&["--node-name", "box"]);
+    assert_eq!(cluster.terminate(), 0);
+    let bucket = world.serve(&cluster);
+    cluster.restart_with(&all);
+    let journals = |dir: &Path| -> Vec<String> {
+        names(dir).into_iter().filter(|name| name.ends_with(".journal")).collect()
+    };
+    wait_for("copies of all files", Duration::from_secs(60), || {
+        let (here, there) = (journals(&world.backups()), journals(&world.bucket()));
+        let is_there = |name: &String| there.contains(&format!("boats|b|{name}"));
+        let all = !here.is_empty() && here.iter().all(is_there);
+        if all { Ok(()) } else { Err(format!("{here:?} here, {there:?} there")) }
+    });
+    let name = journals(&world.backups()).remove(0);
+    let copy = std::fs::read(world.bucket().join(format!("boats|b|{name}"))).expect("the copy");
+    assert_eq!(copy, std::fs::read(world.backups().join(&name)).expect("the file"));
+    // A bucket that is away holds up nobody who writes files here.
+    drop(bucket);
+    let before = journals(&world.backups()).len();
+    cluster.ok("kubectl create configmap later");
+    figure(&cluster, "coracle_backup_journal_failures_total", |count| count > 0);
+    wait_for("a further file", Duration::from_secs(60), || {
+        let now = journals(&world.backups()).len();
+        if now > before { Ok(()) } else { Err(format!("{now} files")) }
+    });
+}

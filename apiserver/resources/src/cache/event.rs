@@ -47,12 +47,12 @@ impl Event {
         Self { revision, current, previous, frames: Default::default(), others: Mutex::default() }
     }
 
-    /// Makes of the objects before the change those after it.
-    pub(super) fn apply_to(&self, objects: &mut Objects) {
+    /// Makes of the objects before the change those after it; returns the one that was there.
+    pub(super) fn apply_to(&self, objects: &mut Objects) -> Option<Arc<CachedObject>> {
         match (&self.current, &self.previous) {
-            (Some(object), _) => drop(objects.insert(object.key.clone(), object.clone())),
-            (None, Some(gone)) => drop(objects.remove(&gone.key)),
-            (None, None) => {}
+            (Some(object), _) => objects.insert(object.key.clone(), object.clone()),
+            (None, Some(gone)) => objects.remove(&gone.key),
+            (None, None) => None,
         }
     }
 

@@ -62,8 +62,9 @@ impl State {
                 self.resources.insert((*resource).into(), fresh);
             }
             let Some(entry) = self.resources.get_mut(*resource) else { continue };
-            event.apply_to(&mut entry.objects);
-            entry.by_field.change(event.current.as_deref(), event.previous.as_deref());
+            // Not what the event calls previous: that may have been unreadable, and not here.
+            let before = event.apply_to(&mut entry.objects);
+            entry.by_field.change(event.current.as_deref(), before.as_deref());
             entry.changed_at = commit.revision;
             entry.history.push(event.clone());
         }
@@ -138,6 +139,27 @@ mod tests {
         let (now_there, before) = if there { (object, None) } else { (None, object) };
         let event = Arc::new(Event::new(revision, now_there, before));
         state.record(&Commit { revision, changes: Vec::new(), durable: true }, &[(resource, event)], now);
+    }
+
+    /// Of a value that could not be read until now, the store says that there was one before.
+    #[test]
+    fn an_object_that_was_not_here_is_indexed_whatever_was_before() {
+        struct NodeName;
+        impl coracle_strategy::SelectableFields for NodeName {
+            fn fields(&self, object: &coracle_api::Object) -> Vec<(&'static str, String)> {
+                vec![("spec.nodeName", object["spec"]["nodeName"].as_str().unwrap_or_default().to_owned())]
+            }
+        }
+        let (mut state, revision) = (State::default(), Revision(1));
+        let (key, value) = ("pods./a/b".into(), r#"{"metadata":{},"spec":{"nodeName":"n"}}"#.into());
+        let stored = KeyValue { key, value, created: revision, modified: revision };
+        let pod = Arc::new(CachedObject::new(&stored, Some(&NodeName)));
+        let event = Arc::new(Event::new(revision, Some(pod.clone()), Some(pod)));
+        let commit = Commit { revision, changes: Vec::new(), durable: true };
+        state.record(&commit, &[("pods.", event)], Instant::now());
+        let snapshot = state.snapshot("pods.");
+        let found = snapshot.by_field.keys("spec.nodeName", "n", None).expect("it is indexed");
+        assert_eq!(found.map(|key| &**key).collect::<Vec<_>>(), ["pods./a/b"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use super::copy::Copies;
 use super::tap::{MOST, Tap};
-use super::{Summary, pieces, write};
+use super::{Summary, pieces, spans, write};
 use crate::backup::Told;
 use crate::backup::automatic::newest;
 use crate::backup::contents::{KUBE_SYSTEM, identity, sealing};
@@ -82,7 +82,6 @@ pub struct Archive {
     pub plan: Plan,
     pub interval: Duration,
     pub told: Told,
-    pub copied: Told,
     pub due: Arc<Due>,
 }
 
@@ -91,8 +90,8 @@ pub struct Archive {
 struct State {
     failed: bool,
     cluster: Option<String>,
-    /// How values were sealed when the last file was written.
-    sealing: Option<String>,
+    /// How values were sealed when the last file was written, if one was.
+    sealing: Option<Option<String>>,
 }
 
 impl Archive {
@@ -103,7 +102,7 @@ impl Archive {
         metrics.collect_as("backup journal", move |text| shown.render(text));
         let written = Arc::<Notify>::default();
         let (places, node) = (self.plan.places.clone(), self.config.node_name.clone());
-        let copies = Copies { places, node, told: self.copied.clone() };
+        let copies = Copies { places, node, told: self.told.clone() };
         let copies = copies.run(written.clone(), figures.failures.clone());
         async move {
             let copying = async {
@@ -144,16 +143,10 @@ impl Archive {
     async fn has_base(&self, upto: Revision) -> bool {
         let (plan, config) = (self.plan.clone(), self.config.clone());
         let looked = tokio::task::spawn_blocking(move || {
-            let node = config.node_name.clone();
-            let found = pieces(&plan.places.directory, Some(&node)).unwrap_or_default();
-            let mut begin = upto.0;
-            while let Some(piece) =
-                found.iter().rev().find(|piece| piece.upto == begin && piece.after < begin)
-            {
-                begin = piece.after;
-            }
-            newest(&plan, &node).is_some_and(|newest| {
-                newest.revision >= begin && newest.sealing == sealing(&config.data_dir, Some(&config))
+            let found = pieces(&plan.places.directory, Some(&config.node_name)).unwrap_or_default();
+            let span = spans(found).into_iter().find(|span| span.upto == upto.0);
+            span.zip(newest(&plan, &config.node_name)).is_some_and(|(span, newest)| {
+                newest.revision >= span.after && newest.sealing == sealing(&config.data_dir, Some(&config))
             })
         });
         looked.await.unwrap_or(false)
@@ -199,7 +192,7 @@ impl Archive {
     ) -> Result<(), String> {
         let (sled, plan, node) = (self.sled.clone(), self.plan.clone(), self.config.node_name.clone());
         let (config, after, cluster) = (self.config.clone(), tap.after, state.cluster.clone());
-        let commits = std::mem::take(pending);
+        let (commits, again) = (std::mem::take(pending), state.failed);
         let work = tokio::task::spawn_blocking(move || {
             let durable = sled.durable();
             let upto = commits.partition_point(|commit| commit.revision <= durable);
@@ -208,6 +201,8 @@ impl Archive {
             };
             let summary = Summary { cluster, sealing: sealing(&config.data_dir, Some(&config)), ..summary };
             let done = file(&plan, &summary, &commits[..upto]);
+            // An attempt that failed at its very end may have left a part of this one.
+            let done = done.and_then(|()| if again { remove_parts(&plan, &summary) } else { Ok(()) });
             (commits, upto, done.map(|()| Some(summary)))
         });
         let Ok((mut commits, upto, done)) = work.await else {
@@ -229,12 +224,9 @@ impl Archive {
         if std::mem::take(&mut state.failed) {
             self.told.event("Normal", "BackupJournalWritten", format!("up to revision {}", summary.upto));
         }
-        if state
-            .sealing
-            .replace(summary.sealing.clone().unwrap_or_default())
-            .is_some_and(|before| before != summary.sealing.unwrap_or_default())
-        {
-            // A backup holds the keys that open the values after it.
+        // A backup holds the keys that open the values after it.
+        let before = state.sealing.replace(summary.sealing.clone());
+        if before.is_some_and(|before| before != summary.sealing) {
             self.due.ask();
         }
     }
@@ -253,16 +245,15 @@ fn file(plan: &Plan, summary: &Summary, commits: &[StoredCommit]) -> Result<(), 
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     let mut file = NewFile::create(&path).map_err(failed)?;
     write(&mut file, key.as_ref(), summary, commits).map_err(failed)?;
-    file.finish().map_err(failed)?;
-    // An attempt that failed at its very end may have left a part of this one.
-    let same = |name: &String, piece: super::Piece| {
-        piece.node == summary.node_name && piece.after == summary.after && *name != summary.name()
-    };
-    for piece in pieces(directory, Some(&summary.node_name)).map_err(failed)? {
-        let name = piece.name.clone();
-        if piece.upto <= summary.upto && same(&name, piece) {
-            std::fs::remove_file(directory.join(&name)).map_err(failed)?;
-        }
-    }
-    Ok(())
+    file.finish().map(drop).map_err(failed)
+}
+
+/// Those of the same beginning that reach less far.
+fn remove_parts(plan: &Plan, whole: &Summary) -> Result<(), String> {
+    let directory: &Path = &plan.places.directory;
+    let failed = |error: std::io::Error| explain(directory, &error);
+    let found = pieces(directory, Some(&whole.node_name)).map_err(failed)?;
+    let part = found.iter().filter(|piece| piece.after == whole.after && piece.upto < whole.upto);
+    part.map(|piece| &piece.name)
+        .try_for_each(|name| std::fs::remove_file(directory.join(name)).map_err(failed))
 }

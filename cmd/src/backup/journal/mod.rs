@@ -19,12 +19,11 @@ pub use tap::Tap;
 use super::ArchiveError;
 use super::archive::{Head, Reader, Writer};
 use super::automatic::names;
+use super::keeping::{stamp, stamped};
 use super::key::Key;
 use coracle_apiserver::store::Revision;
 use coracle_apiserver::store::sled::{CommitWriter, StoredCommit, read_commits};
 use jiff::Timestamp;
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -33,7 +32,6 @@ use std::path::Path;
 pub const SUMMARY: &str = "journal.json";
 const COMMITS: &str = "commits";
 const ENDING: &str = ".journal";
-const FORM: &str = "%Y%m%dT%H%M%SZ";
 
 /// What a file says of itself.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -74,7 +72,7 @@ impl Summary {
 
     /// `coracle-NODE-20260503T030000Z-AFTER-UPTO.journal`, of the time of its last commit.
     pub fn name(&self) -> String {
-        let (node, at) = (&self.node_name, self.until.strftime(FORM));
+        let (node, at) = (&self.node_name, stamp(self.until));
         format!("coracle-{node}-{at}-{}-{}{ENDING}", self.after, self.upto)
     }
 }
@@ -102,7 +100,7 @@ impl Piece {
     pub fn parse(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix("coracle-")?.strip_suffix(ENDING)?.rsplitn(4, '-');
         let (upto, after, time, node) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let until = DateTime::strptime(FORM, time).ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp();
+        let until = stamped(time)?;
         let (after, upto) = (after.parse().ok()?, upto.parse().ok()?);
         Some(Self { name: name.to_owned(), node: node.to_owned(), until, after, upto })
     }
@@ -114,6 +112,18 @@ pub fn pieces(directory: &Path, node: Option<&str>) -> io::Result<Vec<Piece>> {
     found.retain(|piece| node.is_none_or(|node| node == piece.node));
     found.sort_by_key(|piece| (piece.after, piece.upto));
     Ok(found)
+}
+
+/// Files that follow one another without a gap, as one: each from the beginning of the first to the end of the last of them.
+pub fn spans(pieces: Vec<Piece>) -> Vec<Piece> {
+    let mut whole: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        match whole.iter_mut().rev().find(|span| span.node == piece.node && span.upto == piece.after) {
+            Some(span) => (span.upto, span.until) = (piece.upto, piece.until),
+            None => whole.push(piece),
+        }
+    }
+    whole
 }
 
 /// Those that no backup needs any more whose state is of this revision or a later one.
@@ -140,43 +150,57 @@ pub fn write(
     archive.finish().map(drop)
 }
 
-/// What a file says of itself, which is how it begins.
-fn begin<R: Read>(archive: &mut Reader<R>) -> Result<Summary, ArchiveError> {
+/// A file of which the beginning was read: what it says of itself.
+pub struct Opened {
+    pub summary: Summary,
+    archive: Reader<BufReader<File>>,
+}
+
+pub fn open(path: &Path, key: Option<&Key>) -> Result<Opened, ArchiveError> {
+    let mut archive = Reader::new(BufReader::new(File::open(path).map_err(ArchiveError::Io)?), key)?;
     if archive.next()?.is_none_or(|head| head.name != SUMMARY) {
         return Err(ArchiveError::Damaged("it is no journal".to_owned()));
     }
     let mut text = Vec::new();
     archive.part().read_to_end(&mut text)?;
-    serde_json::from_slice(&text).map_err(|_| ArchiveError::Damaged(format!("its part {SUMMARY}")))
+    let summary = serde_json::from_slice(&text);
+    let summary = summary.map_err(|_| ArchiveError::Damaged(format!("its part {SUMMARY}")))?;
+    Ok(Opened { summary, archive })
 }
 
-pub fn summary(path: &Path, key: Option<&Key>) -> Result<Summary, ArchiveError> {
-    let file = File::open(path).map_err(ArchiveError::Io)?;
-    begin(&mut Reader::new(BufReader::new(file), key)?)
-}
-
-/// Reads all of a file, handing over its commits. They count only if none of it is damaged, which is told at the end.
-pub fn read(
-    path: &Path,
-    key: Option<&Key>,
-    each: impl FnMut(StoredCommit) -> io::Result<()>,
-) -> Result<Summary, ArchiveError> {
-    let mut archive = Reader::new(BufReader::new(File::open(path).map_err(ArchiveError::Io)?), key)?;
-    let damaged = || ArchiveError::Damaged(format!("its part {COMMITS}"));
-    let summary = begin(&mut archive)?;
-    if archive.next()?.is_none_or(|head| head.name != COMMITS) {
-        return Err(damaged());
-    }
-    read_commits(archive.part(), each)?;
-    match archive.next()? {
-        None => Ok(summary),
-        Some(_) => Err(damaged()),
+impl Opened {
+    /// Reads all of it, handing over its commits. They count only if none of it is damaged, which is told at the end.
+    pub fn read(mut self, each: impl FnMut(StoredCommit) -> io::Result<()>) -> Result<Summary, ArchiveError> {
+        let damaged = || ArchiveError::Damaged(format!("its part {COMMITS}"));
+        if self.archive.next()?.is_none_or(|head| head.name != COMMITS) {
+            return Err(damaged());
+        }
+        read_commits(self.archive.part(), each)?;
+        match self.archive.next()? {
+            None => Ok(self.summary),
+            Some(_) => Err(damaged()),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gaps_stay() {
+        let piece = |name: &str| Piece::parse(&format!("coracle-{name}.journal")).expect("a journal");
+        let pieces = [
+            "n-20260503T030000Z-1-5",
+            "n-20260503T030100Z-5-9",
+            "m-20260503T030100Z-5-7",
+            "n-20260503T030300Z-12-13",
+        ];
+        let found = spans(pieces.map(piece).to_vec());
+        let shown: Vec<_> = found.iter().map(|span| (&*span.node, span.after, span.upto)).collect();
+        assert_eq!(shown, [("n", 1, 9), ("m", 5, 7), ("n", 12, 13)]);
+        assert_eq!(found[0].until, piece(pieces[1]).until);
+    }
 
     #[test]
     fn a_name_tells_what_a_file_holds() {

@@ -1,6 +1,7 @@
 //! From a backup to any moment after it.
 
-use super::{Piece, Summary, pieces, read, summary, time};
+use super::{Opened, Piece, open, pieces, time};
+use crate::backup::ArchiveError;
 use crate::backup::contents::Manifest;
 use crate::backup::file::explain;
 use crate::backup::key::Key;
@@ -106,14 +107,20 @@ pub fn play(
     }
     let mut walk = Walk { at: backup.revision, ..Walk::default() };
     for piece in found.iter().filter(|piece| piece.upto > backup.revision) {
-        if walk.passed && matches!(target, Target::Time(at) if piece.until.as_second() < at.as_second()) {
+        let is_earlier = matches!(target, Target::Time(at) if piece.until.as_second() < at.as_second());
+        if walk.passed && !is_earlier || target == Target::Revision(walk.at) {
+            continue;
+        }
+        let path = directory.join(&piece.name);
+        let unusable = |error| format!("{}: {}", path.display(), chain(&error));
+        let opened = open(&path, key).map_err(unusable)?;
+        // Of a cluster that the machine held before, or after.
+        if backup.cluster.is_some() && opened.summary.cluster != backup.cluster {
+            continue;
+        }
+        if walk.passed {
             walk.ambiguous = true;
-        }
-        if walk.passed || target == Target::Revision(walk.at) {
-            continue;
-        }
-        if is_of_another(&directory.join(&piece.name), backup, key)? {
-            continue;
+            break;
         }
         if piece.after > walk.at {
             return Err(reached(&walk, target, Some(piece)));
@@ -125,7 +132,8 @@ pub fn play(
                 piece.name
             ));
         }
-        one(playback, &mut walk, piece, directory, key, (backup, target))?;
+        check(&opened, piece, backup).map_err(|why| format!("{}: {why}", path.display()))?;
+        one(playback, &mut walk, opened, target).map_err(unusable)?;
         walk.begun = true;
     }
     if walk.ambiguous {
@@ -142,21 +150,22 @@ pub fn play(
     if is_reached { Ok(walk.until) } else { Err(reached(&walk, target, None)) }
 }
 
-/// Whether a file is of a cluster that the machine held before, or after.
-fn is_of_another(path: &Path, backup: &Manifest, key: Option<&Key>) -> Result<bool, String> {
-    let found = summary(path, key).map_err(|error| format!("{}: {}", path.display(), chain(&error)))?;
-    Ok(backup.cluster.is_some() && found.cluster != backup.cluster)
+/// Whether it is what its name says, and its values are opened by what the backup holds.
+fn check(opened: &Opened, piece: &Piece, backup: &Manifest) -> Result<(), String> {
+    let found = &opened.summary;
+    if (&found.node_name, found.after, found.upto) != (&piece.node, piece.after, piece.upto) {
+        return Err("it has the name of another".to_owned());
+    }
+    if found.sealing != backup.sealing {
+        return Err(format!(
+            "values are encrypted by another configuration than the backup's from there on; restore a moment before revision {}, or take a backup that was made after the change",
+            found.after
+        ));
+    }
+    Ok(())
 }
 
-fn one(
-    playback: &mut Playback,
-    walk: &mut Walk,
-    piece: &Piece,
-    directory: &Path,
-    key: Option<&Key>,
-    (backup, target): (&Manifest, Target),
-) -> Result<(), String> {
-    let path = directory.join(&piece.name);
+fn one(playback: &mut Playback, walk: &mut Walk, opened: Opened, target: Target) -> Result<(), ArchiveError> {
     let each = |commit: StoredCommit| -> io::Result<()> {
         let is_later = target.is_before(&commit);
         walk.ambiguous |= walk.passed && !is_later && matches!(target, Target::Time(_));
@@ -167,18 +176,8 @@ fn one(
         }
         Ok(())
     };
-    let summary = read(&path, key, each).map_err(|error| format!("{}: {}", path.display(), chain(&error)))?;
-    let Summary { node_name, after, upto, sealing, .. } = summary;
-    if sealing != backup.sealing {
-        return Err(format!(
-            "{}: values are encrypted by another configuration than the backup's from there on; restore a moment before revision {after}, or take a backup that was made after the change",
-            path.display()
-        ));
-    }
-    if (node_name, after, upto) != (piece.node.clone(), piece.after, piece.upto) {
-        return Err(format!("{}: it has the name of another", path.display()));
-    }
-    walk.at = walk.at.max(piece.upto);
+    let upto = opened.read(each)?.upto;
+    walk.at = walk.at.max(upto);
     Ok(())
 }
 
@@ -205,7 +204,7 @@ fn reached(walk: &Walk, target: Target, next: Option<&Piece>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backup::journal::write;
+    use crate::backup::journal::{Summary, write};
     use coracle_apiserver::store::sled::Options;
     use coracle_apiserver::store::{Change, Commit, Revision, SledStore};
 
@@ -260,7 +259,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("temporary directory");
         put(dir.path(), 8, &[commit(9, 90), commit(12, 120)], |_| ());
         put(dir.path(), 12, &[commit(13, 130), commit(17, 170)], |_| ());
-        put(dir.path(), 3, &[commit(14, 140)], |summary| summary.cluster = Some("other".to_owned()));
+        let other = |summary: &mut Summary| summary.cluster = Some("other".to_owned());
+        put(dir.path(), 3, &[commit(14, 140)], other);
+        put(dir.path(), 20, &[commit(25, 50)], other);
         for (target, revision) in [
             (Target::Revision(12), 12),
             (Target::Revision(15), 13),
