@@ -36,6 +36,7 @@ fn any_revision_and_time_after_a_backup_is_restored() {
     let backups = format!("{data}/backups");
     // Nothing is archived from before: a backup is due at once.
     until_a_backup_is_there(&cluster, &backups);
+    cluster.until("kubectl get events -A --field-selector reason=BackupJournalBegun -o name | wc -l", "1");
     let (first, _) = change(&cluster, "1");
     let (_, second) = change(&cluster, "2");
     until_archived(&cluster, first);

@@ -122,6 +122,11 @@ impl Archive {
             self.due.ask();
         }
         loop {
+            if !tap.continues {
+                let from =
+                    format!("commits after revision {} are archived, and a backup is written", tap.after.0);
+                self.told.event("Normal", "BackupJournalBegun", from);
+            }
             self.until_closed(&mut tap, figures, &mut state, written).await;
             if !tap.has_overflowed() {
                 return;
