@@ -33,23 +33,22 @@ const PING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs
 /// What a client has to take leave in, once it was told that its connection ends.
 const LEAVE: Duration = Duration::from_secs(2);
 
-pub(crate) async fn run<F: Front>(
-    front: F,
-    shared: Arc<Shared>,
-    stream: TcpStream,
-    address: SocketAddr,
-    stop: CancellationToken,
-) {
-    let activity = Arc::new(Activity::new(shared.settings.limits));
-    let Some(place) = shared.settings.places.take(address.ip(), &activity) else {
-        return front.ended(End::Full);
-    };
+/// A connection that was accepted and has its place.
+pub(crate) struct Accepted {
+    pub(crate) stream: TcpStream,
+    pub(crate) address: SocketAddr,
+    pub(crate) activity: Arc<Activity>,
+    pub(crate) place: Place,
+}
+
+/// Serves it to its end.
+pub(crate) async fn run<F: Front>(front: F, shared: Arc<Shared>, accepted: Accepted, stop: CancellationToken) {
+    let Accepted { stream, address, activity, place } = accepted;
     if let Err(error) = prepare(&stream) {
         // It is gone already.
         return tracing::debug!(%address, %error, "a socket's options");
     }
-    let place = Arc::new(place);
-    let talk = Talk { front, activity: activity.clone(), place, address, stop };
+    let talk = Talk { front, activity: activity.clone(), place: Arc::new(place), address, stop };
     let Some(tls) = shared.settings.tls.clone() else {
         let peer = talk.front.peer(address, None);
         return talk.serve(stream, peer).await;

@@ -23,6 +23,11 @@ const IDLE_SHARE: usize = 16;
 /// hundred lists at a time on slow lines.
 const MOST_UNSENT: usize = 64 << 20;
 
+/// Connections that were told to end and have not closed their sockets yet. With more of them the next is accepted after
+/// [`LEAVE_INTERVAL`], so that a flood takes few descriptors beyond the places.
+const MAX_LEAVING: usize = 64;
+const LEAVE_INTERVAL: Duration = Duration::from_millis(1);
+
 /// From one connection that goes because it takes nothing to the next: looking for it costs time in proportion to all.
 const RELIEF: Duration = Duration::from_millis(10);
 
@@ -44,6 +49,8 @@ struct Table {
     next: u64,
     all: HashMap<u64, Entry>,
     strangers: usize,
+    /// They were ended from here, and their sockets are open still.
+    leaving: usize,
     /// The strangers of each source.
     by_source: HashMap<IpAddr, BTreeSet<u64>>,
     /// The same by their number, so that the largest is found.
@@ -106,6 +113,13 @@ impl Places {
         table.all.insert(id, entry);
         table.add_stranger(source, id);
         Some(Place { id, places: self.clone(), unsent, known: AtomicBool::new(false) })
+    }
+
+    /// Waits a little if many who were told to end have not gone yet.
+    pub(crate) async fn let_leave(&self) {
+        if self.table.lock().leaving > MAX_LEAVING {
+            tokio::time::sleep(LEAVE_INTERVAL).await;
+        }
     }
 
     /// Lets the oldest stranger go: descriptors have run out.
@@ -207,6 +221,7 @@ impl Table {
 
     fn end(&mut self, id: u64, why: End) {
         if let Some(entry) = self.remove(id) {
+            self.leaving += 1;
             entry.activity.end(why);
         }
     }
@@ -248,7 +263,11 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.places.table.lock().remove(self.id);
+        let mut table = self.places.table.lock();
+        if table.remove(self.id).is_none() {
+            table.leaving -= 1;
+        }
+        drop(table);
         self.places.waiting.lock().remove(&self.id);
     }
 }
@@ -292,11 +311,23 @@ mod tests {
         assert!(!honest.is_gone().await);
         assert!(crowd[0].is_gone().await && crowd[1].is_gone().await);
         assert!(!crowd[2].is_gone().await && !crowd[3].is_gone().await);
-        assert_eq!(places.taken(), (3, 3));
+        assert_eq!((places.taken(), places.table.lock().leaving), ((3, 3), 2));
         drop(crowd);
         drop(honest);
-        assert_eq!(places.taken(), (0, 0));
+        assert_eq!((places.taken(), places.table.lock().leaving), ((0, 0), 0));
         assert!(places.table.lock().sizes.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_who_have_not_left_keep_the_next_waiting() {
+        let places = Places::new(10, 1);
+        let mut crowd: Vec<Guest> = (0..66).map(|_| Guest::new(&places, "192.0.2.1")).collect();
+        let began = Instant::now();
+        places.let_leave().await;
+        assert_eq!(began.elapsed(), LEAVE_INTERVAL);
+        crowd.remove(0);
+        places.let_leave().await;
+        assert_eq!(began.elapsed(), LEAVE_INTERVAL);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! The accept loop.
 
-use crate::connection;
+use crate::activity::{Activity, End};
+use crate::connection::{self, Accepted};
 use crate::front::{Front, Settings, Shared};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +25,15 @@ pub async fn serve<F: Front>(front: F, settings: Settings, listener: TcpListener
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, address)) => {
-                    let run = connection::run(front.clone(), shared.clone(), stream, address, stop.clone());
-                    connections.spawn(run);
+                    let activity = Arc::new(Activity::new(shared.settings.limits));
+                    match shared.settings.places.take(address.ip(), &activity) {
+                        Some(place) => {
+                            let accepted = Accepted { stream, address, activity, place };
+                            connections.spawn(connection::run(front.clone(), shared.clone(), accepted, stop.clone()));
+                        }
+                        None => front.ended(End::Full),
+                    }
+                    shared.settings.places.let_leave().await;
                 }
                 Err(error) => {
                     shared.settings.places.give_way();
