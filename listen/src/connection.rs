@@ -42,7 +42,12 @@ pub(crate) struct Accepted {
 }
 
 /// Serves it to its end.
-pub(crate) async fn run<F: Front>(front: F, shared: Arc<Shared>, accepted: Accepted, stop: CancellationToken) {
+pub(crate) async fn run<F: Front>(
+    front: F,
+    shared: Arc<Shared>,
+    accepted: Accepted,
+    stop: CancellationToken,
+) {
     let Accepted { stream, address, activity, place } = accepted;
     if let Err(error) = prepare(&stream) {
         // It is gone already.
