@@ -81,6 +81,16 @@ struct Walk {
     begun: bool,
 }
 
+impl Walk {
+    fn has_reached(&self, target: Target) -> bool {
+        match target {
+            Target::Latest => true,
+            Target::Revision(revision) => self.passed || revision <= self.at,
+            Target::Time(_) => self.passed,
+        }
+    }
+}
+
 /// Plays what the files of `directory` hold after the backup, up to the target. Says when the last commit of it was made, if
 /// there is one.
 pub fn play(
@@ -96,15 +106,7 @@ pub fn play(
             "the backup is of revision {revision}, made at {created}, which is later; take an older one"
         ));
     }
-    let found = pieces(directory, backup.node_name.as_deref()).map_err(|error| explain(directory, &error))?;
-    if let Some(other) = found.iter().find(|piece| piece.node != found[0].node) {
-        return Err(format!(
-            "{}: journals of {} and {} lie there",
-            directory.display(),
-            found[0].node,
-            other.node
-        ));
-    }
+    let found = of_one_node(directory, backup)?;
     let mut walk = Walk { at: backup.revision, ..Walk::default() };
     for piece in found.iter().filter(|piece| piece.upto > backup.revision) {
         let is_earlier = matches!(target, Target::Time(at) if piece.until.as_second() < at.as_second());
@@ -142,12 +144,19 @@ pub fn play(
             "the clock was set back: there are commits of before that time after revision {at}; say --to-revision"
         ));
     }
-    let is_reached = match target {
-        Target::Latest => true,
-        Target::Revision(revision) => walk.passed || revision <= walk.at,
-        Target::Time(_) => walk.passed,
-    };
-    if is_reached { Ok(walk.until) } else { Err(reached(&walk, target, None)) }
+    if walk.has_reached(target) { Ok(walk.until) } else { Err(reached(&walk, target, None)) }
+}
+
+/// The journal's files of the backup's node; of whichever node they are if the backup names none.
+fn of_one_node(directory: &Path, backup: &Manifest) -> Result<Vec<Piece>, String> {
+    let found = pieces(directory, backup.node_name.as_deref()).map_err(|error| explain(directory, &error))?;
+    match found.iter().find(|piece| piece.node != found[0].node) {
+        Some(other) => {
+            let (directory, one) = (directory.display(), &found[0].node);
+            Err(format!("{directory}: journals of {one} and {} lie there", other.node))
+        }
+        None => Ok(found),
+    }
 }
 
 /// Whether it is what its name says, and its values are opened by what the backup holds.
