@@ -128,6 +128,24 @@ impl Browser {
         }
     }
 
+    /// Presses a button as soon as it can be pressed.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub async fn press(&mut self, selector: &str) {
+        let button = format!("document.querySelector('{selector}')");
+        let until = tokio::time::Instant::now() + PATIENCE;
+        while self.value(&format!("!{button} || {button}.disabled")).await != false {
+            assert!(
+                tokio::time::Instant::now() < until,
+                "{selector} cannot be pressed\n{:#?}",
+                self.complaints
+            );
+            tokio::time::sleep(AGAIN).await;
+        }
+        self.value(&format!("{button}.click()")).await;
+    }
+
     pub async fn screenshot(&mut self, file: &Path) {
         let shot =
             self.call("Page.captureScreenshot", json!({ "format": "png", "optimizeForSpeed": false })).await;

@@ -315,3 +315,5 @@ loginForm.addEventListener("submit", async (event) => {
 });
 $("out").addEventListener("click", () => logout());
 window.addEventListener("hashchange", route);
+// Until here a browser would have sent the form by itself, to nobody.
+loginForm.querySelector("button").disabled = false;

@@ -27,11 +27,8 @@ fn cluster() -> Cluster {
 
 async fn log_in(browser: &mut Browser, token: &str) {
     browser.shows("Log in").await;
-    let typed = format!(
-        "document.getElementById('token').value = '{}'; document.querySelector('#login button').click()",
-        token.trim()
-    );
-    browser.value(&typed).await;
+    browser.value(&format!("document.getElementById('token').value = '{}'", token.trim())).await;
+    browser.press("#login button").await;
 }
 
 async fn go(browser: &mut Browser, view: &str) {
