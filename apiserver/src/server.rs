@@ -15,7 +15,7 @@ use coracle_edge::flowcontrol::{self, FlowControl};
 use coracle_edge::http::limits::REQUEST_TIMEOUT;
 use coracle_edge::http::serve;
 use coracle_edge::http::service;
-use coracle_edge::http::{Pages, ServerState};
+use coracle_edge::http::{Pages, Program, ServerState};
 use coracle_edge::metrics_api::MetricsApi;
 use coracle_edge::openapi::DocumentCache;
 use coracle_registry::{Admission, Clock, Registry};
@@ -24,7 +24,6 @@ use coracle_resources::cache::Cache;
 use coracle_store::{Store, StoreError};
 use http::Request;
 use parking_lot::RwLock;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -53,8 +52,8 @@ pub struct EdgeOptions {
     pub request_timeout: Duration,
     pub audit: Option<Arc<audit::Log>>,
     pub traces: Option<traces::Config>,
-    /// Settings that were given, by the names of their flags: what `/flagz` shows.
-    pub flags: BTreeMap<String, String>,
+    /// What `/statusz` and `/flagz` tell.
+    pub program: Arc<Program>,
     /// Where clients find this server, as host and port: what `/api` tells them.
     pub address: String,
     /// Who this server is to aggregated ones.
@@ -70,7 +69,7 @@ impl Default for EdgeOptions {
             request_timeout: REQUEST_TIMEOUT,
             audit: None,
             traces: None,
-            flags: BTreeMap::new(),
+            program: Arc::default(),
             address: String::new(),
             front_proxy: None,
             pages: None,
@@ -158,7 +157,7 @@ impl ApiServer {
             request_timeout: edge.request_timeout,
             audit: edge.audit,
             tracer: edge.traces.map(Tracer::start),
-            flags: edge.flags,
+            program: edge.program,
             address: RwLock::new(edge.address),
             pages: edge.pages,
             documents: DocumentCache::new(catalogue, aggregator.clone()),

@@ -19,12 +19,14 @@ use crate::time::Time;
 use coracle_apiserver::store::etcd::EtcdOptions;
 use coracle_controllers::Lifecycle;
 use coracle_kubelet::config::{STREAMING_CONNECTION_IDLE_TIMEOUT, Written};
+use coracle_listen::zpages::Program;
 use networks::Networks;
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Far more than anybody simulates on one machine; it keeps a slip of the finger from filling the memory.
@@ -219,8 +221,8 @@ pub struct Config {
     pub streaming_connection_idle_timeout: Duration,
     pub kubelet: KubeletSettings,
     pub lifecycle: Lifecycle,
-    /// What was given, by the names of flags.
-    pub flags: BTreeMap<String, String>,
+    /// What `/statusz` and `/flagz` tell.
+    pub program: Arc<Program>,
 }
 
 impl Config {
@@ -239,7 +241,7 @@ impl Config {
     pub fn show_flags(&mut self, arguments: &[String], file: Option<&Path>) {
         let text = file.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
         let said = serde_saphyr::from_str(&text).unwrap_or_default();
-        self.flags = crate::flags::given(arguments, &said);
+        self.program = crate::flags::program(arguments, &said);
     }
 
     pub fn node_ips(&self) -> NodeIps {
@@ -357,7 +359,7 @@ fn merge(mut args: ServerArgs, mut file: File, mistakes: &mut Vec<String>) -> Co
             .or(file.disable_admission_plugins)
             .unwrap_or_default(),
         edge,
-        flags: BTreeMap::new(),
+        program: Arc::default(),
         access,
         authorization,
         encryption,

@@ -1,10 +1,31 @@
-//! The settings that a server was given, by the names of their flags: what `/flagz` shows.
+//! What `/statusz` and `/flagz` tell of this process: among it the settings that it was given, by the names of their flags.
 
+use coracle_apiserver::metrics::process_started;
+use coracle_apiserver::version::{GIT_VERSION, GO_VERSION};
+use coracle_listen::zpages::Program;
+use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// This process, of a command line without the program and its verb, and of the configuration file.
+pub fn program(arguments: &[String], file: &Value) -> Arc<Program> {
+    let started = process_started().and_then(|began| Timestamp::from_duration(began.try_into().ok()?).ok());
+    Arc::new(Program {
+        flags: given(arguments, file),
+        started: started.unwrap_or_else(Timestamp::now),
+        version: GIT_VERSION,
+        go_version: GO_VERSION,
+    })
+}
+
+/// This process, of its command line alone.
+pub fn this_program() -> Arc<Program> {
+    program(&std::env::args().skip(2).collect::<Vec<_>>(), &Value::Null)
+}
 
 /// Of a command line without the program and its verb, and of the configuration file; the command line wins.
-pub fn given(arguments: &[String], file: &Value) -> BTreeMap<String, String> {
+fn given(arguments: &[String], file: &Value) -> BTreeMap<String, String> {
     let mut flags = BTreeMap::new();
     of_file(file, &mut flags);
     let mut rest = arguments.iter().peekable();

@@ -6,6 +6,7 @@ use coracle_apiserver::metrics;
 use coracle_client::Context;
 use coracle_kubelet::Ended;
 use coracle_kubelet::server::{Configz, Judge};
+use coracle_listen::zpages::Program;
 use coracle_proxy::policy::metrics::Metrics as PolicyMetrics;
 use coracle_storage::transfer::NodeVolumes;
 use coracle_storage::volumes::LinuxMounter;
@@ -119,6 +120,7 @@ struct ServerParts {
     stream_idle: std::time::Duration,
     standalone: bool,
     metrics: coracle_kubelet::metrics::Metrics,
+    program: Arc<Program>,
 }
 
 impl ServerParts {
@@ -131,6 +133,7 @@ impl ServerParts {
             stream_idle: settings.streaming_connection_idle_timeout,
             standalone: settings.standalone,
             metrics: settings.metrics.clone(),
+            program: settings.program.clone(),
         }
     }
 
@@ -139,7 +142,7 @@ impl ServerParts {
         Port { tls, judge, certificates }: Port,
         configz: Configz,
     ) -> coracle_kubelet::server::ServerConfig {
-        let Self { port, node_name, pods_dir, volumes, stream_idle, metrics: own, .. } = self;
+        let Self { port, node_name, pods_dir, volumes, stream_idle, metrics: own, program, .. } = self;
         let log_root = PathBuf::from("/var/log");
         coracle_kubelet::server::ServerConfig {
             port,
@@ -151,6 +154,7 @@ impl ServerParts {
             volumes,
             stream_idle,
             configz,
+            program,
             metrics: own,
             process_metrics: Arc::new(move || {
                 metrics::render_process(|page| {
@@ -177,6 +181,7 @@ pub struct Site<'a> {
     pub data_dir: &'a Path,
     /// What the keeping of NetworkPolicies counts, for the proxy to show.
     pub policy_metrics: Arc<PolicyMetrics>,
+    pub program: Arc<Program>,
     /// Whether a machine without any pod network gets ours; otherwise scripts/up has written it, if anybody.
     pub create: bool,
 }
@@ -195,6 +200,7 @@ impl Site<'_> {
             masquerade_pods: self.network_is_ours(),
             forget_policies: !self.network_is_ours(),
             policy_metrics: self.policy_metrics.clone(),
+            program: self.program.clone(),
             ..coracle_proxy::Config::default()
         }
     }

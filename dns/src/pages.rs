@@ -90,7 +90,7 @@ async fn serve(listener: TcpListener, path: &'static str, shown: Shown) {
             continue;
         }
         let shown = shown.clone();
-        tokio::spawn(page::respond_as(stream, move |asked| match asked {
+        tokio::spawn(page::respond_as(stream, move |asked, _| match asked {
             asked if asked != path => {
                 ("404 Not Found", PLAIN, String::new(), "404 page not found\n".to_owned())
             }

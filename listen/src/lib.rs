@@ -5,6 +5,7 @@
 //! has been idle, silent or stuck for too long ([`activity`]); watches, streams and whatever else waits for the server
 //! live as long as they like. Answers that nobody takes are bounded by their bytes. Descriptors are divided between the listeners, so that none takes another's.
 
+pub mod accept;
 pub mod activity;
 mod answer;
 mod connection;
@@ -20,6 +21,7 @@ mod serve;
 mod turns;
 mod unsent;
 mod upload;
+pub mod zpages;
 
 pub use activity::{Activity, End};
 pub use answer::Answer;

@@ -35,17 +35,17 @@ pub async fn respond(
     stream: TcpStream,
     say: impl FnOnce(&str) -> (&'static str, String, String) + Send + 'static,
 ) {
-    let say = |path: &str| {
+    let say = |path: &str, _: &str| {
         let (status, more, body) = say(path);
         (status, "application/json", more, body)
     };
     respond_as(stream, say).await;
 }
 
-/// The same with a media type.
+/// The same with a media type, by the path and the header `Accept`, which is empty where there is none.
 pub async fn respond_as(
     stream: TcpStream,
-    say: impl FnOnce(&str) -> (&'static str, &'static str, String, String) + Send,
+    say: impl FnOnce(&str, &str) -> (&'static str, &'static str, String, String) + Send,
 ) {
     if tokio::time::timeout(WAIT_TIMEOUT, exchange(stream, say)).await.is_err() {
         tracing::debug!("a connection without a question was closed");
@@ -54,18 +54,26 @@ pub async fn respond_as(
 
 async fn exchange(
     mut stream: TcpStream,
-    say: impl FnOnce(&str) -> (&'static str, &'static str, String, String),
+    say: impl FnOnce(&str, &str) -> (&'static str, &'static str, String, String),
 ) {
     let mut request = vec![0; REQUEST_LIMIT];
     let Ok(read) = stream.read(&mut request).await else { return };
-    let line = String::from_utf8_lossy(&request[..read]);
-    let (status, media, more, body) = say(line.split(' ').nth(1).unwrap_or_default());
+    let request = String::from_utf8_lossy(&request[..read]);
+    let (status, media, more, body) = say(request.split(' ').nth(1).unwrap_or_default(), accepted(&request));
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {media}\r\n{more}Content-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
     // The prober may be gone; there is nobody to tell.
     let _ = stream.write_all((head + &body).as_bytes()).await;
+}
+
+/// The value of the header `Accept`.
+fn accepted(request: &str) -> &str {
+    let headers = request.lines().skip(1).filter_map(|line| line.split_once(':'));
+    let mut values =
+        headers.filter(|(name, _)| name.eq_ignore_ascii_case("accept")).map(|(_, value)| value.trim());
+    values.next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -89,6 +97,15 @@ mod tests {
         };
         next(accept).await;
         assert!(began.elapsed() >= ACCEPT_RETRY_INTERVAL * 3);
+    }
+
+    #[test]
+    fn what_is_accepted_is_read_whatever_its_case() {
+        assert_eq!(
+            accepted("GET /statusz HTTP/1.1\r\nHost: a\r\naccept:  text/plain \r\n\r\n"),
+            "text/plain"
+        );
+        assert_eq!(accepted("GET /accept:x HTTP/1.1\r\nHost: a\r\n\r\n"), "");
     }
 
     #[tokio::test(start_paused = true)]

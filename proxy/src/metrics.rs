@@ -2,6 +2,7 @@
 
 use crate::userspace::Relays;
 use coracle_listen::page;
+use coracle_listen::zpages::{self, Page, Program, Zpages};
 use coracle_metrics::{CONTENT_TYPE, Text};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,6 +36,10 @@ coracle_metrics::metric_families! { "kubeproxy_";
         "Configurations that were not taken in.";
 }
 
+const TEXT: &str = "text/plain; charset=utf-8";
+/// What the port serves.
+const PATHS: [&str; 6] = ["/flagz", "/healthz", "/metrics", "/proxyMode", "/relays", "/statusz"];
+
 /// What the port shows beside metrics.
 #[derive(Clone)]
 pub struct Shown {
@@ -42,12 +47,20 @@ pub struct Shown {
     pub policies: Arc<crate::policy::metrics::Metrics>,
     pub mode: watch::Receiver<&'static str>,
     pub relays: Relays,
+    pub program: Arc<Program>,
 }
 
 impl Shown {
     /// Status, media type and body of a path.
-    fn page(&self, path: &str) -> (&'static str, &'static str, String) {
+    fn page(&self, path: &str, accept: &str) -> (&'static str, &'static str, String) {
+        let pages = Zpages { component: "kube-proxy", program: &self.program, paths: &PATHS };
         match path {
+            zpages::STATUSZ | zpages::FLAGZ => match pages.page(path, accept, jiff::Timestamp::now()) {
+                Some(Ok(Page::Text(text))) => ("200 OK", TEXT, text),
+                Some(Ok(Page::Structured(object, _))) => ("200 OK", "application/json", object.to_string()),
+                Some(Err(error)) => ("406 Not Acceptable", TEXT, format!("{error}\n")),
+                None => ("404 Not Found", TEXT, "404 page not found\n".to_owned()),
+            },
             "/metrics" => {
                 let mut text = Text::default();
                 self.metrics.render(&mut text);
@@ -56,10 +69,10 @@ impl Shown {
                 coracle_metrics::stability::render(&mut text);
                 ("200 OK", CONTENT_TYPE, text.finish())
             }
-            "/proxyMode" => ("200 OK", "text/plain; charset=utf-8", (*self.mode.borrow()).to_owned()),
+            "/proxyMode" => ("200 OK", TEXT, (*self.mode.borrow()).to_owned()),
             "/relays" => ("200 OK", "application/json", self.relays.json()),
-            "/healthz" => ("200 OK", "text/plain; charset=utf-8", "ok".to_owned()),
-            _ => ("404 Not Found", "text/plain; charset=utf-8", "404 page not found\n".to_owned()),
+            "/healthz" => ("200 OK", TEXT, "ok".to_owned()),
+            _ => ("404 Not Found", TEXT, "404 page not found\n".to_owned()),
         }
     }
 }
@@ -69,8 +82,8 @@ pub async fn serve(listener: TcpListener, shown: Shown) {
     loop {
         let stream = page::next(|| listener.accept()).await;
         let shown = shown.clone();
-        tokio::spawn(page::respond_as(stream, move |path| {
-            let (status, media, body) = shown.page(path);
+        tokio::spawn(page::respond_as(stream, move |path, accept| {
+            let (status, media, body) = shown.page(path, accept);
             (status, media, String::new(), body)
         }));
     }
@@ -93,8 +106,9 @@ mod tests {
         metrics.observe(Metric::SyncDuration, &["IPv4"], Duration::from_millis(3));
         metrics.set_all(Metric::RulesTotal, [(vec!["IPv4", "nat"], 7)]);
         let (_, mode) = watch::channel("iptables");
-        let shown = Shown { metrics, policies: Arc::default(), mode, relays: Relays::default() };
-        let (status, _, page) = shown.page("/metrics");
+        let program = Arc::default();
+        let shown = Shown { metrics, policies: Arc::default(), mode, relays: Relays::default(), program };
+        let (status, _, page) = shown.page("/metrics", "");
         assert_eq!(status, "200 OK");
         assert!(
             page.contains("kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 1"),
@@ -111,8 +125,13 @@ mod tests {
         ] {
             assert!(page.contains(head), "{head} in {page}");
         }
-        assert_eq!(shown.page("/proxyMode").2, "iptables");
-        assert_eq!(shown.page("/relays").2, "{}");
-        assert_eq!(shown.page("/x").0, "404 Not Found");
+        assert_eq!(shown.page("/proxyMode", "").2, "iptables");
+        assert_eq!(shown.page("/relays", "").2, "{}");
+        assert_eq!(shown.page("/x", "").0, "404 Not Found");
+        let (_, media, status) = shown.page("/statusz", "text/plain");
+        assert!(media == TEXT && status.starts_with("\nkube-proxy statusz\n"), "{status}");
+        let (_, media, flags) = shown.page("/flagz", "application/json;v=v1beta1;g=config.k8s.io;as=Flagz");
+        assert!(media == "application/json" && flags.contains("\"kind\":\"Flagz\""), "{flags}");
+        assert_eq!(shown.page("/flagz", "application/xml").0, "406 Not Acceptable");
     }
 }

@@ -24,7 +24,10 @@ pub const ORDER: &[&str] = &[
     "platform",
 ];
 
-/// The `version.Info` of upstream. No Go takes part: the compiler's field names ours.
+/// No Go takes part.
+pub const GO_VERSION: &str = "none";
+
+/// The `version.Info` of upstream. The compiler's field names ours.
 pub fn version() -> Value {
     json!({
         "major": MAJOR,
@@ -37,7 +40,7 @@ pub fn version() -> Value {
         "gitCommit": "",
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "none",
+        "goVersion": GO_VERSION,
         "compiler": "rustc",
         "platform": format!("linux/{}", architecture()),
     })

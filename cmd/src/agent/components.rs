@@ -5,6 +5,7 @@ use super::settings::Agent;
 use crate::certificates::Role;
 use crate::cluster;
 use crate::config::Component;
+use crate::flags::this_program;
 use crate::node::{self, BoxError};
 use crate::shown;
 use crate::supervise::Supervisor;
@@ -127,6 +128,7 @@ async fn kubelet(
     settings.data_dir.clone_from(&agent.data_dir);
     settings.cluster_dns = dns.into_iter().collect();
     agent.kubelet.apply(&mut settings);
+    settings.program = this_program();
     settings.components = components;
     settings.metrics = shared.metrics.kubelet.clone();
     shown::log(&settings);
@@ -219,6 +221,7 @@ fn site(shared: &Shared, cluster_cidr: Option<String>, addresses: Vec<IpAddr>) -
         cni_conf_dir: &agent.cni_conf_dir,
         data_dir: &agent.data_dir,
         policy_metrics: shared.metrics.policy.clone(),
+        program: this_program(),
         create: true,
     }
 }

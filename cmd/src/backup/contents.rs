@@ -90,13 +90,13 @@ impl Site<'_> {
             cluster: picture.value(KUBE_SYSTEM).and_then(|value| identity(&value)),
             revision: picture.revision().0,
             objects: picture.objects(),
-            settings: self.config.map(|config| config.flags.clone()).unwrap_or_default(),
+            settings: self.config.map(|config| config.program.flags.clone()).unwrap_or_default(),
         }
     }
 
     /// Files outside of the data directory that the settings name, and those of them that lie in a directory.
     fn outside(self) -> BTreeSet<PathBuf> {
-        let flags = self.config.map(|config| &config.flags);
+        let flags = self.config.map(|config| &config.program.flags);
         let mut found = BTreeSet::new();
         for (flag, value) in flags.into_iter().flatten() {
             let Ok(path) = std::path::absolute(value) else { continue };

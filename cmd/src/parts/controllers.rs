@@ -177,7 +177,14 @@ async fn run_until(
     if let Some(listener) = listener {
         let shown = metrics.clone();
         let samples = Arc::new(move |text: &mut _| shown.render(text));
-        port::serve(listener, client.clone(), (samples, None), life.clone(), stop.clone())?;
+        port::serve(
+            "kube-controller-manager",
+            listener,
+            client.clone(),
+            (samples, None),
+            life.clone(),
+            stop.clone(),
+        )?;
     }
     let candidate = args.election.leader_elect.then(|| settings.candidate(client.clone()));
     let informers = Informers::new(client.clone(), stop.clone());

@@ -6,6 +6,7 @@ use crate::address::{Choice, NodeIps, follow};
 use crate::certificates::terms::{Serving, Terms};
 use crate::certificates::{CertificateManager, Role, end_of};
 use crate::code;
+use crate::flags::this_program;
 use crate::kubelet::{KubeletSettings, Said};
 use crate::node::{self, BoxError};
 use crate::process::fail;
@@ -86,6 +87,7 @@ impl Settings {
             said.written.insert("clusterDNS".to_owned(), serde_json::json!(args.cluster_dns));
         }
         said.apply(&mut kubelet);
+        kubelet.program = this_program();
         let settings = Self {
             kubeconfig: args.kubeconfig,
             address_choice: args.node_ip.is_none().then(Choice::default),

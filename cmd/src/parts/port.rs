@@ -4,14 +4,16 @@
 //! Health is everybody's; metrics are for whom the API lets `get` the path of the page (`/metrics`), asked with the bearer token of
 //! the request (TokenReview, SubjectAccessReview). Client certificates are not asked for.
 
+use crate::flags::this_program;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::serve::Listener;
+use coracle_listen::zpages::{self, Page, Program, Zpages};
 use coracle_metrics::{CONTENT_TYPE as PAGE, Text};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
@@ -37,6 +39,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// After an accept error, which is mostly a lack of file descriptors.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
+/// What every part's port serves.
+const PATHS: [&str; 6] = [zpages::FLAGZ, "/healthz", "/livez", "/metrics", "/readyz", zpages::STATUSZ];
+
 /// What health is judged by.
 #[derive(Clone, Default)]
 pub struct Life {
@@ -52,6 +57,9 @@ pub type Samples = Arc<dyn Fn(&mut Text) + Send + Sync>;
 pub type OtherPage = (&'static str, Samples);
 
 struct Port {
+    /// As upstream calls the part.
+    component: &'static str,
+    program: Arc<Program>,
     client: kube::Client,
     samples: Samples,
     other: Option<OtherPage>,
@@ -92,11 +100,12 @@ async fn bind(address: SocketAddr, default: bool) -> Result<Option<Arc<TcpListen
     }
 }
 
-/// Serves the port until `stop`.
+/// Serves the port of `component`, as upstream calls the part, until `stop`.
 ///
 /// # Errors
 /// No certificate can be made.
 pub fn serve(
+    component: &'static str,
     listener: Arc<TcpListener>,
     client: kube::Client,
     (samples, other): (Samples, Option<OtherPage>),
@@ -112,11 +121,20 @@ pub fn serve(
         .route("/healthz/{check}", get(one))
         .route("/livez/{check}", get(one))
         .route("/readyz/{check}", get(one))
+        .route(zpages::STATUSZ, get(zpage))
+        .route(zpages::FLAGZ, get(zpage))
         .route("/metrics", get(page));
     if let Some((path, _)) = &other {
         router = router.route(path, get(other_page));
     }
-    let router = router.with_state(Arc::new(Port { client, samples, other, life }));
+    let router = router.with_state(Arc::new(Port {
+        component,
+        program: this_program(),
+        client,
+        samples,
+        other,
+        life,
+    }));
     let served = axum::serve(Connections { arriving: connections, address }, router);
     tokio::spawn(async move {
         if let Err(error) = served.with_graceful_shutdown(stop.cancelled_owned()).await {
@@ -255,6 +273,25 @@ async fn page(State(port): State<Arc<Port>>, headers: HeaderMap) -> Response {
     (port.samples)(&mut text);
     coracle_client::metrics::render(&mut text);
     ([(CONTENT_TYPE, PAGE)], Body::from(text.finish())).into_response()
+}
+
+async fn zpage(State(port): State<Arc<Port>>, uri: Uri, headers: HeaderMap) -> Response {
+    if let Err(refusal) = admit(&port.client, uri.path(), &headers).await {
+        return refusal;
+    }
+    let mut paths = PATHS.to_vec();
+    paths.extend(port.other.as_ref().map(|(path, _)| *path));
+    paths.sort_unstable();
+    let pages = Zpages { component: port.component, program: &port.program, paths: &paths };
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match pages.page(uri.path(), accept, jiff::Timestamp::now()) {
+        Some(Ok(Page::Text(text))) => text.into_response(),
+        Some(Ok(Page::Structured(object, _))) => {
+            ([(CONTENT_TYPE, "application/json")], object.to_string()).into_response()
+        }
+        Some(Err(error)) => (StatusCode::NOT_ACCEPTABLE, format!("{error}\n")).into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
 }
 
 async fn other_page(State(port): State<Arc<Port>>, headers: HeaderMap) -> Response {

@@ -3,6 +3,7 @@
 
 use super::args::ProxyArgs;
 use crate::address::{Choice, NodeIps, follow};
+use crate::flags::this_program;
 use crate::process::fail;
 use crate::servers::Servers;
 use crate::settings::node_name;
@@ -93,6 +94,7 @@ impl Settings {
             cni_conf_dir: &self.cni_conf_dir,
             data_dir: Path::new(crate::settings::DEFAULT_DATA_DIR),
             policy_metrics: self.policy_metrics.clone(),
+            program: this_program(),
             create: false,
         }
     }

@@ -66,7 +66,14 @@ async fn run_until(
         let metrics = options.metrics.clone();
         let samples = Arc::new(move |text: &mut _| metrics.render(text));
         let resources = Some((resources::PATH, pods(informers.clone())));
-        port::serve(listener, client.clone(), (samples, resources), life.clone(), stop.clone())?;
+        port::serve(
+            "kube-scheduler",
+            listener,
+            client.clone(),
+            (samples, resources),
+            life.clone(),
+            stop.clone(),
+        )?;
     }
     let candidate = candidate(&options.config, client.clone());
     work_while_leading(candidate, &life.leading, &stop, |leading| async move {

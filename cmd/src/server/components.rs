@@ -335,6 +335,7 @@ fn kubelet(
     settings.data_dir.clone_from(&config.data_dir);
     settings.cluster_dns = vec![service_address(config, 10)];
     config.kubelet.apply(&mut settings);
+    settings.program = config.program.clone();
     settings.drivers = drivers;
     if config.runs(Component::ShownPods) {
         shown::all(&mut settings, supervisor, true);
@@ -383,6 +384,7 @@ fn site<'a>(config: &'a Config, base: &Base) -> node::Site<'a> {
         cni_conf_dir: Path::new(node::CNI_CONF_DIR),
         data_dir: &config.data_dir,
         policy_metrics: base.policy_metrics.clone(),
+        program: config.program.clone(),
         create: false,
     }
 }

@@ -399,7 +399,7 @@ fn assemble(
     };
     let edge = EdgeOptions {
         front_proxy: Some(FrontProxy::new(pki.clone())),
-        flags: config.flags.clone(),
+        program: config.program.clone(),
         pages: config.runs(Component::Ui).then_some(crate::ui::page),
         ..edge
     };

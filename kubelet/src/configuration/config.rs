@@ -17,6 +17,7 @@ pub use crate::cri::CgroupDriver;
 use crate::metrics::Metrics;
 use crate::placement::settings::Settings as PlacementSettings;
 use coracle_client::events::Pace;
+use coracle_listen::zpages::Program;
 use coracle_storage::csi::Drivers;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -35,6 +36,8 @@ pub struct Config {
     pub node_ip: IpAddr,
     /// The address of the other family, where the node has one; see [`Config::with_second`].
     pub second_ip: Option<IpAddr>,
+    /// What `/statusz` and `/flagz` tell.
+    pub program: Arc<Program>,
     /// The CRI socket, `unix:///run/containerd/containerd.sock`.
     pub runtime_endpoint: String,
     /// Another socket for images. `None`: the same.
@@ -141,6 +144,7 @@ impl Config {
             cluster_domain: "cluster.local".to_owned(),
             static_pods: StaticPods::default(),
             port: PortSettings::default(),
+            program: Arc::default(),
             node_labels: Vec::new(),
             registration: Registration::default(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),

@@ -4,10 +4,10 @@ use http::Method;
 
 /// The subresources of `nodes` that open a path; any one of them suffices.
 ///
-/// `/pods`, `/runningpods`, `/healthz` and `/configz` have one of their own since KEP-2862 and fall back to `proxy`,
+/// `/pods`, `/runningpods`, `/healthz`, `/configz`, `/statusz` and `/flagz` have one of their own since KEP-2862 and fall back to `proxy`,
 /// which opens everything that has none, exec and logs of containers among it.
 pub(super) fn subresources(path: &str) -> &'static [&'static str] {
-    const TABLE: [(&str, &[&str]); 8] = [
+    const TABLE: [(&str, &[&str]); 10] = [
         ("/stats", &["stats"]),
         ("/metrics", &["metrics"]),
         ("/logs", &["log"]),
@@ -16,6 +16,8 @@ pub(super) fn subresources(path: &str) -> &'static [&'static str] {
         ("/pods", &["pods", "proxy"]),
         ("/runningpods", &["pods", "proxy"]),
         ("/configz", &["configz", "proxy"]),
+        ("/statusz", &["statusz", "proxy"]),
+        ("/flagz", &["configz", "proxy"]),
     ];
     let under =
         |base: &str| path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));

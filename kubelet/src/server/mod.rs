@@ -26,6 +26,7 @@ use crate::streaming::Ends;
 use auth::{Admitted, Gate};
 use axum::body::Body;
 use coracle_client::Context;
+use coracle_listen::zpages::Program;
 use coracle_listen::{Limits, Place, Places, Settings};
 use coracle_storage::transfer::NodeVolumes;
 use error::HttpError;
@@ -42,11 +43,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// First parts of the paths that are served.
-const PATHS: [&str; 15] = [
+const PATHS: [&str; 17] = [
     "attach",
     "configz",
     "containerLogs",
     "exec",
+    "flagz",
     "healthz",
     "livez",
     "localPath",
@@ -58,6 +60,7 @@ const PATHS: [&str; 15] = [
     "run",
     "runningpods",
     "stats",
+    "statusz",
 ];
 /// Of the process's descriptors, in eighths.
 const SHARE: usize = 1;
@@ -86,6 +89,8 @@ pub struct ServerConfig {
     pub stream_idle: Duration,
     /// What `/configz` shows as `kubeletconfig`.
     pub configz: Configz,
+    /// What `/statusz` and `/flagz` tell.
+    pub program: Arc<Program>,
     /// The kubelet's own.
     pub metrics: Metrics,
     /// What `/metrics` tells of the process beside them.
@@ -114,6 +119,7 @@ pub(crate) struct Server {
     pub(crate) configz: Configz,
     pub(crate) metrics: Metrics,
     pub(crate) process_metrics: ProcessMetrics,
+    pub(crate) program: Arc<Program>,
     /// Whether there are exec, logs and their like, and the machine's own logs.
     pub(crate) debugging: bool,
     pub(crate) system_logs: bool,
@@ -160,6 +166,7 @@ pub async fn serve(
         configz: config.configz,
         metrics: config.metrics,
         process_metrics: config.process_metrics,
+        program: config.program,
         debugging: config.port.debugging,
         system_logs: config.port.system_logs,
         cgroups: Arc::new(Cgroups::here()),

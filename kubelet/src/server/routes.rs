@@ -5,7 +5,8 @@ use super::error::HttpError;
 use super::{Server, checkpoint, local_path, logs, metrics, node_logs, stats, streams};
 use crate::streaming;
 use axum::body::Body;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use coracle_listen::zpages::{Page, Zpages};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use k8s_openapi::api::core::v1::Pod;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
@@ -52,6 +53,7 @@ pub(super) async fn answer(
         ["pods"] => Ok(pods(&server.pods.pods())),
         ["runningpods"] => Ok(running(server)),
         ["configz"] => Ok(json_body(&json!({ "kubeletconfig": (server.configz)() }))),
+        ["statusz" | "flagz"] => zpage(server, &path, request.headers()),
         ["containerLogs", namespace, pod, container] => {
             let ends = server.ends(admitted);
             let log = logs::answer(server, request.uri().query(), namespace, pod, container, ends)?;
@@ -86,6 +88,19 @@ impl Server {
             ["logs", ..] if !self.system_logs => Some("logs endpoint is disabled."),
             _ => None,
         }
+    }
+}
+
+fn zpage(server: &Server, path: &str, headers: &HeaderMap) -> Result<Response<Body>, HttpError> {
+    let paths = super::PATHS.map(|first| format!("/{first}"));
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let pages = Zpages { component: "kubelet", program: &server.program, paths: &paths };
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match pages.page(path.trim_end_matches('/'), accept, jiff::Timestamp::now()) {
+        Some(Ok(Page::Text(page))) => Ok(text(page)),
+        Some(Ok(Page::Structured(object, _))) => Ok(json_body(&object)),
+        Some(Err(error)) => Err(HttpError::new(StatusCode::NOT_ACCEPTABLE, format!("{error}\n"))),
+        None => Err(HttpError::not_found("404 page not found\n")),
     }
 }
 

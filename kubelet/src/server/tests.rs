@@ -83,6 +83,7 @@ fn built(
     Server {
         metrics: crate::metrics::Metrics::default(),
         process_metrics: Arc::new(String::new),
+        program: Arc::default(),
         pods,
         gate: Arc::new(Gate::new(client, "n1".to_owned(), judge, access)),
         node_name: "n1".to_owned(),
@@ -208,6 +209,8 @@ async fn permissions_are_those_of_the_paths_subresource() {
         (Method::PUT, "/localPath/volume", "verb=update, resource=nodes, subresource(s)=[proxy])"),
         (Method::GET, "/podsandmore", "verb=get, resource=nodes, subresource(s)=[proxy])"),
         (Method::POST, "/pods", "verb=create, resource=nodes, subresource(s)=[pods proxy])"),
+        (Method::POST, "/statusz", "verb=create, resource=nodes, subresource(s)=[statusz proxy])"),
+        (Method::POST, "/flagz", "verb=create, resource=nodes, subresource(s)=[configz proxy])"),
     ];
     for (method, path, text) in cases {
         let got = ask(&server, &Peer::NoCertificate, method, path, "good").await;
@@ -344,6 +347,11 @@ async fn what_is_not_there_is_said() {
     ];
     for (method, path, status, text) in cases {
         assert_eq!(ask(&server, &admin, method, path, "").await, (status, text.to_owned()), "{path}");
+    }
+    for page in ["/statusz", "/flagz"] {
+        let (status, text) = ask(&server, &admin, Method::GET, page, "").await;
+        assert_eq!(status, StatusCode::OK);
+        assert!(text.starts_with(&format!("\nkubelet {}\n", &page[1..])), "{text}");
     }
     let (status, text) = ask(&server, &admin, Method::GET, "/stats/summary", "").await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);

@@ -27,6 +27,7 @@ use condition::{Condition, Refusal};
 use coracle_api::error::chain;
 use coracle_client::beat::{self, Patience};
 use coracle_client::{Context, Informer, ObjectKey};
+use coracle_listen::zpages;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
@@ -62,6 +63,8 @@ pub struct Config {
     pub as_node: AsNode,
     /// What the keeping of NetworkPolicies counts, for the page that shows the proxy's own.
     pub policy_metrics: Arc<crate::policy::metrics::Metrics>,
+    /// What `/statusz` and `/flagz` tell.
+    pub program: Arc<zpages::Program>,
 }
 
 /// A client that acts as the node.
@@ -200,6 +203,7 @@ impl Proxy {
             policies: config.policy_metrics.clone(),
             mode: shown_mode,
             relays: relays.clone(),
+            program: config.program.clone(),
         };
         Self {
             services: context.informers.of(),

@@ -2,8 +2,7 @@
 
 use super::{PodInfo, Resources};
 use coracle_client::placement::Place;
-use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::{Node, Taint};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -22,20 +21,20 @@ pub struct NodeChange {
 }
 
 impl NodeChange {
-    pub fn between(old: &Node, new: &Node) -> Self {
-        let spec = |n: &Node, f: fn(&NodeSpec) -> bool| n.spec.as_ref().is_some_and(f);
-        let taints = |n: &Node| n.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
-        let (a, b) = (old.status.as_ref(), new.status.as_ref());
+    /// What `new` changes of what is known of the node.
+    pub fn between(old: &NodeInfo, new: &Node) -> Self {
+        let seen = NodeFacts::of(new);
+        let known = old.facts.as_deref();
+        let differs = |part: fn(&NodeFacts) -> &Pairs| known.map(part) != Some(part(&seen));
+        let (allocatable, allowed_pods) = offered(new);
         Self {
-            allocatable: a.and_then(|s| s.allocatable.as_ref()) != b.and_then(|s| s.allocatable.as_ref()),
-            labels: old.metadata.labels != new.metadata.labels,
-            taints: taints(old) != taints(new),
-            unschedulable: spec(old, |s| s.unschedulable == Some(true))
-                != spec(new, |s| s.unschedulable == Some(true)),
-            annotations: old.metadata.annotations != new.metadata.annotations,
-            images: a.and_then(|s| s.images.as_ref()) != b.and_then(|s| s.images.as_ref()),
-            features: a.and_then(|s| s.declared_features.as_ref())
-                != b.and_then(|s| s.declared_features.as_ref()),
+            allocatable: (&allocatable, allowed_pods) != (&old.allocatable, old.allowed_pods),
+            labels: differs(|facts| &facts.labels),
+            taints: old.taints() != &*seen.taints,
+            unschedulable: old.is_unschedulable() != seen.unschedulable,
+            annotations: differs(|facts| &facts.annotations),
+            images: !old.has_images_of(new),
+            features: old.declared_features() != &*seen.declared_features,
         }
     }
 
@@ -50,22 +49,70 @@ impl NodeChange {
     }
 }
 
-/// Of a node what plugins read and [`NodeChange`] compares: a third of what it takes decoded, of which most is who manages
-/// which field.
-pub fn read_of(node: &Node) -> Node {
-    let metadata = ObjectMeta {
-        name: node.metadata.name.clone(),
-        labels: node.metadata.labels.clone(),
-        annotations: node.metadata.annotations.clone(),
-        ..ObjectMeta::default()
-    };
-    let status = node.status.as_ref().map(|status| NodeStatus {
-        allocatable: status.allocatable.clone(),
-        images: status.images.clone(),
-        declared_features: status.declared_features.clone(),
-        ..NodeStatus::default()
-    });
-    Node { metadata, spec: node.spec.clone(), status }
+/// Pairs of strings in the order of their keys. Nodes by the thousand have a few labels each, and a map of two takes half a
+/// kilobyte.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Pairs(Box<[(Box<str>, Box<str>)]>);
+
+impl Pairs {
+    fn of(map: Option<&BTreeMap<String, String>>) -> Self {
+        Self(
+            map.into_iter()
+                .flatten()
+                .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+                .collect(),
+        )
+    }
+
+    fn get(&self, key: &str) -> Option<&str> {
+        let at = self.0.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
+        Some(&self.0[at].1)
+    }
+}
+
+/// Of a node what plugins read and [`NodeChange`] compares, beside amounts and images: decoded whole it takes eight
+/// kilobytes.
+#[derive(Debug, Default)]
+struct NodeFacts {
+    labels: Pairs,
+    annotations: Pairs,
+    taints: Box<[Taint]>,
+    unschedulable: bool,
+    declared_features: Box<[String]>,
+}
+
+impl NodeFacts {
+    fn of(node: &Node) -> Self {
+        let spec = node.spec.as_ref();
+        let features = node.status.as_ref().and_then(|status| status.declared_features.as_deref());
+        Self {
+            labels: Pairs::of(node.metadata.labels.as_ref()),
+            annotations: Pairs::of(node.metadata.annotations.as_ref()),
+            taints: spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default().into(),
+            unschedulable: spec.and_then(|spec| spec.unschedulable) == Some(true),
+            declared_features: features.unwrap_or_default().into(),
+        }
+    }
+}
+
+/// What a node has for pods, and for how many.
+fn offered(node: &Node) -> (Resources, i64) {
+    let mut amounts = Resources::of(node.status.as_ref().and_then(|status| status.allocatable.as_ref()));
+    let pods = amounts.scalar.remove("pods").unwrap_or(0);
+    if amounts.scalar.is_empty() {
+        // An emptied map keeps its memory.
+        amounts.scalar = BTreeMap::new();
+    }
+    (amounts, pods)
+}
+
+/// Names and sizes in bytes of the images that a node has.
+fn images_of(node: &Node) -> impl Iterator<Item = (&str, i64)> {
+    let images = node.status.iter().flat_map(|status| status.images.iter().flatten());
+    images.flat_map(|image| {
+        let bytes = image.size_bytes.unwrap_or(0);
+        image.names.iter().flatten().map(move |name| (name.as_str(), bytes))
+    })
 }
 
 /// An image on a node.
@@ -83,9 +130,10 @@ pub struct NodeInfo {
     pub slot: usize,
     /// Changes whenever anything here does; never the same for two states of any node.
     pub generation: u64,
-    /// What [`read_of`] keeps, or all of it where the snapshot [keeps nodes whole](super::Snapshot::keep_nodes_whole).
     /// `None` while only pods are known to be on it (the node itself is gone or not seen yet).
-    pub node: Option<Arc<Node>>,
+    facts: Option<Arc<NodeFacts>>,
+    /// All of it, where the snapshot [keeps nodes whole](super::Snapshot::keep_nodes_whole).
+    pub whole: Option<Arc<Node>>,
     pub pods: Vec<Arc<PodInfo>>,
     /// Pods that preemption made room for here and that are not here yet.
     pub nominated: Vec<Arc<PodInfo>>,
@@ -108,19 +156,30 @@ impl NodeInfo {
     }
 
     /// `image` gives the shared counter of an image's nodes.
-    pub fn set_node(&mut self, node: Arc<Node>, mut image: impl FnMut(&str) -> Arc<AtomicUsize>) {
-        let status = node.status.as_ref();
-        let mut allocatable = Resources::of(status.and_then(|s| s.allocatable.as_ref()));
-        self.allowed_pods = allocatable.scalar.remove("pods").unwrap_or(0);
-        self.allocatable = allocatable;
+    pub fn set_node(&mut self, node: &Node, mut image: impl FnMut(&str) -> Arc<AtomicUsize>) {
+        (self.allocatable, self.allowed_pods) = offered(node);
+        self.images = images_of(node)
+            .map(|(name, bytes)| (name.to_owned(), Image { bytes, nodes: image(name) }))
+            .collect();
+        self.facts = Some(Arc::new(NodeFacts::of(node)));
+    }
+
+    /// The node itself is gone; pods may be left.
+    pub fn unset_node(&mut self) {
         self.images.clear();
-        for entry in status.into_iter().flat_map(|s| s.images.iter().flatten()) {
-            let bytes = entry.size_bytes.unwrap_or(0);
-            for name in entry.names.iter().flatten() {
-                self.images.insert(name.clone(), Image { bytes, nodes: image(name) });
-            }
-        }
-        self.node = Some(node);
+        (self.facts, self.whole) = (None, None);
+    }
+
+    /// Whether the node itself is known, and not only pods on it.
+    pub fn exists(&self) -> bool {
+        self.facts.is_some()
+    }
+
+    fn has_images_of(&self, node: &Node) -> bool {
+        let same = |(name, bytes)| self.images.get(name).is_some_and(|known: &Image| known.bytes == bytes);
+        // Some name two images alike; the last one counts.
+        let named: HashMap<&str, i64> = images_of(node).collect();
+        named.len() == self.images.len() && named.into_iter().all(same)
     }
 
     pub fn add(&mut self, pod: Arc<PodInfo>) {
@@ -149,7 +208,8 @@ impl NodeInfo {
             name: self.name.clone(),
             slot: self.slot,
             generation: 0,
-            node: self.node.clone(),
+            facts: self.facts.clone(),
+            whole: self.whole.clone(),
             pods: self.pods.clone(),
             nominated: self.nominated.clone(),
             requested: self.requested.clone(),
@@ -162,20 +222,26 @@ impl NodeInfo {
         }
     }
 
-    pub fn spec(&self) -> Option<&NodeSpec> {
-        self.node.as_ref()?.spec.as_ref()
-    }
-
     pub fn taints(&self) -> &[Taint] {
-        self.spec().and_then(|s| s.taints.as_deref()).unwrap_or_default()
+        self.facts.as_ref().map_or(&[], |facts| &facts.taints)
     }
 
-    pub fn labels(&self) -> Option<&BTreeMap<String, String>> {
-        self.node.as_ref()?.metadata.labels.as_ref()
+    /// `spec.unschedulable`: `kubectl cordon` was here.
+    pub fn is_unschedulable(&self) -> bool {
+        self.facts.as_ref().is_some_and(|facts| facts.unschedulable)
     }
 
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels()?.get(key).map(String::as_str)
+        self.facts.as_ref()?.labels.get(key)
+    }
+
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.facts.as_ref()?.annotations.get(key)
+    }
+
+    /// What its kubelet says that it can do.
+    pub fn declared_features(&self) -> &[String] {
+        self.facts.as_ref().map_or(&[], |facts| &facts.declared_features)
     }
 }
 

@@ -1,7 +1,6 @@
 //! All nodes and the pods on them. One task owns it and changes it between cycles, so a cycle reads it in place:
 //! there is nothing to copy. Generations say which nodes are as they were, so that answers about them can be kept.
 
-use super::node::read_of;
 use super::{Change, Changes, NodeChange, NodeInfo, PodInfo, Topology};
 use coracle_api::well_known;
 use k8s_openapi::api::core::v1::Node;
@@ -73,7 +72,7 @@ impl Snapshot {
 
     pub fn node_named(&self, name: &str) -> Option<&NodeInfo> {
         let node = self.by_name.get(name).map(|i| &self.nodes[*i])?;
-        node.node.is_some().then_some(node)
+        node.exists().then_some(node)
     }
 
     /// Slots, some of which may be without a node; indices run below it.
@@ -148,7 +147,9 @@ impl Snapshot {
             return *slot;
         }
         let slot = self.nodes.len();
-        self.nodes.push(NodeInfo { slot, ..NodeInfo::named(name) });
+        let mut info = NodeInfo::named(name);
+        info.slot = slot;
+        self.nodes.push(info);
         self.marks.push(0);
         self.by_name.insert(name.to_owned(), slot);
         self.restructured();
@@ -159,18 +160,15 @@ impl Snapshot {
     /// Adds or updates a node. `None` says that it was not there.
     pub fn set_node(&mut self, node: Arc<Node>) -> Option<NodeChange> {
         let slot = self.slot(node.metadata.name.as_deref().unwrap_or_default());
-        let old = self.nodes[slot].node.clone();
-        let change = old.as_ref().map(|old| NodeChange::between(old, &node));
+        let known = &mut self.nodes[slot];
+        let change = known.exists().then(|| NodeChange::between(known, &node));
+        known.whole = self.whole_nodes.then(|| node.clone());
         if change.is_some_and(NodeChange::is_nothing) {
-            if self.whole_nodes {
-                self.nodes[slot].node = Some(node);
-            }
             return change;
         }
-        let node = if self.whole_nodes { node } else { Arc::new(read_of(&node)) };
         self.count_images(slot, false);
         let images = &mut self.images;
-        self.nodes[slot].set_node(node, |name| {
+        self.nodes[slot].set_node(&node, |name| {
             let counter = images.entry(name.to_owned()).or_default();
             counter.clone()
         });
@@ -195,15 +193,14 @@ impl Snapshot {
     pub fn remove_node(&mut self, name: &str) {
         let Some(slot) = self.by_name.get(name).copied() else { return };
         self.count_images(slot, false);
-        self.nodes[slot].images.clear();
-        self.nodes[slot].node = None;
+        self.nodes[slot].unset_node();
         self.drop_if_empty(slot);
         self.restructured();
     }
 
     fn drop_if_empty(&mut self, slot: usize) {
         let info = &self.nodes[slot];
-        if info.node.is_some() || !info.pods.is_empty() || !info.nominated.is_empty() {
+        if info.exists() || !info.pods.is_empty() || !info.nominated.is_empty() {
             return;
         }
         let gone = self.nodes.swap_remove(slot);
@@ -322,7 +319,7 @@ impl Snapshot {
 fn interleave(nodes: &[NodeInfo]) -> Vec<usize> {
     let mut zones: Vec<Vec<usize>> = Vec::new();
     let mut known: HashMap<(&str, &str), usize> = HashMap::new();
-    for info in nodes.iter().filter(|n| n.node.is_some()) {
+    for info in nodes.iter().filter(|n| n.exists()) {
         let label = |key: &str| info.label(key).unwrap_or_default();
         let zone = (label(well_known::REGION), label(well_known::ZONE));
         let index = *known.entry(zone).or_insert_with(|| {
@@ -364,10 +361,8 @@ mod tests {
         assert_eq!(snapshot.set_node(node(later, true)), Some(changed));
         let info = snapshot.node_named("a").expect("the node");
         assert_eq!((info.taints().len(), info.label("l"), info.images.len()), (1, Some("1"), 1));
-        let kept = info.node.as_deref().expect("what is kept");
-        assert!(kept.metadata.managed_fields.is_none() && kept.metadata.annotations.is_some());
-        let status = kept.status.as_ref().expect("a status");
-        assert!(status.conditions.is_none() && status.declared_features.is_some());
+        assert_eq!((info.annotation("n"), info.declared_features()), (Some("2"), &["F".to_owned()][..]));
+        assert!(info.whole.is_none());
     }
 
     #[test]
@@ -378,7 +373,10 @@ mod tests {
             let node = node(heartbeat, false);
             snapshot.set_node(node.clone());
             assert!(
-                snapshot.node_named("a").and_then(|a| a.node.clone()).is_some_and(|a| Arc::ptr_eq(&a, &node))
+                snapshot
+                    .node_named("a")
+                    .and_then(|a| a.whole.clone())
+                    .is_some_and(|a| Arc::ptr_eq(&a, &node))
             );
         }
     }

@@ -33,8 +33,7 @@ fn needed(pod: &PodInfo) -> impl Iterator<Item = &'static str> {
 
 /// What the pod needs and the node does not declare, in the order of names.
 fn missing(pod: &PodInfo, node: &NodeInfo) -> Vec<&'static str> {
-    let status = node.node.as_ref().and_then(|n| n.status.as_ref());
-    let declared = status.and_then(|s| s.declared_features.as_deref()).unwrap_or_default();
+    let declared = node.declared_features();
     needed(pod).filter(|name| !declared.iter().any(|d| d == name)).collect()
 }
 

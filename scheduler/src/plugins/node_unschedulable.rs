@@ -11,7 +11,7 @@ pub const POINTS: &[Point] = &[Point::Filter];
 pub struct NodeUnschedulable;
 
 fn refuses(node: &NodeInfo, pod: &PodInfo) -> bool {
-    if node.spec().and_then(|s| s.unschedulable) != Some(true) {
+    if !node.is_unschedulable() {
         return false;
     }
     let taint = Taint {

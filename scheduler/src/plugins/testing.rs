@@ -17,7 +17,7 @@ pub fn pod(value: Value) -> PodInfo {
 pub fn node(value: Value) -> NodeInfo {
     let node: Node = serde_json::from_value(value).expect("a node");
     let mut info = NodeInfo::named(node.metadata.name.as_deref().unwrap_or_default());
-    info.set_node(Arc::new(node), |_| Arc::default());
+    info.set_node(&node, |_| Arc::default());
     info
 }
 

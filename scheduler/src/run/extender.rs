@@ -113,7 +113,7 @@ impl Remote {
         if self.config.node_cache_capable {
             return json!({ "Pod": pod.waiting(), "Nodes": null, "NodeNames": names });
         }
-        let items: Vec<_> = nodes.iter().filter_map(|n| n.node.as_deref()).collect();
+        let items: Vec<_> = nodes.iter().filter_map(|n| n.whole.as_deref()).collect();
         json!({ "Pod": pod.waiting(), "Nodes": { "metadata": {}, "items": items }, "NodeNames": null })
     }
 

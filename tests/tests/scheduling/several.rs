@@ -129,6 +129,20 @@ fn a_scheduler_alone_shows_its_health_and_metrics() {
         let counted = "scheduler_schedule_attempts_total{result=\"scheduled\",profile=\"second\"} 1";
         text.contains(counted) && text.contains("scheduler_plugin_execution_duration_seconds_bucket")
     });
+    // Whoever watches over components may read what they are and how they were started.
+    let port = port.to_string();
+    for (path, line) in
+        [("/flagz", format!("\nsecure-port={port}\n")), ("/statusz", "\nBinary version: 1.36.0\n".to_owned())]
+    {
+        let refused = cluster.run(&get(path));
+        assert!(refused.stdout.contains(&format!("cannot get path \\\"{path}\\\"")), "{refused}");
+        let page =
+            cluster.ok(&format!("{} -H \"Authorization: Bearer $(kubectl create token reader)\"", get(path)));
+        assert!(
+            page.starts_with(&format!("\nkube-scheduler {}\n", &path[1..])) && page.contains(&line),
+            "{page}"
+        );
+    }
     cluster.ok("kubectl create clusterrole resources --verb=get --non-resource-url=/metrics/resources");
     let refused = cluster.run(&get("/metrics/resources"));
     assert!(refused.stdout.contains("cannot get path \\\"/metrics/resources\\\""), "{refused}");

@@ -28,9 +28,9 @@ mod table;
 mod upload;
 pub mod watch_body;
 mod watch_stream;
-mod zpages;
 
 pub use state::{Pages, ServerState};
 
 pub use crate::wire::{Content, Format, Reply, RequestHeaders, Shape, Wanted};
+pub use coracle_listen::zpages::Program;
 pub use coracle_requests::RequestInfo;

@@ -1,7 +1,7 @@
 //! Everything that is not a resource: health, version, discovery, metrics.
 
 use super::seats::Seats;
-use super::{RequestHeaders, RequestInfo, large, zpages};
+use super::{RequestHeaders, RequestInfo, large};
 use crate::discovery::{self, Document};
 use crate::http::ServerState;
 use crate::openapi;
@@ -12,6 +12,7 @@ use coracle_access::authn::oidc;
 use coracle_api::ApiError;
 use coracle_api::encode::InOrder;
 use coracle_component_base::metrics;
+use coracle_listen::zpages::{self, Page, Zpages};
 use coracle_registry::Query;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, LOCATION, VARY};
 use http::{HeaderValue, Response, StatusCode};
@@ -92,14 +93,29 @@ fn own_page(
             let page = serde_json::json!({ "paths": index(server) });
             return Some(Ok(Reply::ok(page).into_response(Wanted { pretty: true, ..wanted })));
         }
-        zpages::STATUSZ => zpages::statusz(accept, &index(server), (server.registry.clock)()),
-        zpages::FLAGZ => zpages::flagz(accept, &server.flags),
+        zpages::STATUSZ | zpages::FLAGZ => zpage(server, path, accept)?,
         path => {
             let content = Content::Text(metrics::CONTENT_TYPE, server.metrics().page(path)?.into());
             Ok(Reply { status: StatusCode::OK, content, warnings: Vec::new() })
         }
     };
     Some(reply.map(|reply| reply.into_response(wanted)))
+}
+
+fn zpage(server: &ServerState, path: &str, accept: &str) -> Option<Result<Reply, ApiError>> {
+    let paths = index(server);
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let pages = Zpages { component: "kube-apiserver", program: &server.program, paths: &paths };
+    let page = pages.page(path, accept, (server.registry.clock)())?;
+    Some(match page {
+        Ok(Page::Text(text)) => Ok(Reply::text(StatusCode::OK, text)),
+        Ok(Page::Structured(object, warning)) => {
+            let mut reply = Reply::ok(object);
+            reply.warnings.extend(warning);
+            Ok(reply)
+        }
+        Err(error) => Err(ApiError::new(406, "NotAcceptable", error.to_string())),
+    })
 }
 
 /// What there is beside resources, as upstream's root page lists it.

@@ -11,9 +11,9 @@ use coracle_access::authz::Gate;
 use coracle_component_base::health::Health;
 use coracle_component_base::metrics::Metrics;
 use coracle_component_base::traces::Tracer;
+use coracle_listen::zpages::Program;
 use coracle_registry::Registry;
 use parking_lot::RwLock;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -32,7 +32,7 @@ pub struct ServerState {
     pub request_timeout: Duration,
     pub audit: Option<Arc<audit::Log>>,
     pub tracer: Option<Arc<Tracer>>,
-    pub flags: BTreeMap<String, String>,
+    pub program: Arc<Program>,
     /// Where clients find this server, as host and port.
     pub address: RwLock<String>,
     /// Static files for anybody.

@@ -1,6 +1,5 @@
 //! How a request is read and an answer is written, whatever they are about: headers, formats, shapes, errors.
 
-mod accept;
 pub mod gzip;
 mod indent;
 pub mod negotiation;
@@ -10,7 +9,6 @@ pub mod shape;
 mod warnings;
 mod yaml;
 
-pub use accept::{Clause, clauses};
 pub use negotiation::{Format, Shape, Wanted};
 pub use request_headers::RequestHeaders;
 pub use respond::{Content, Reply};

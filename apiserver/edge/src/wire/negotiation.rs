@@ -3,8 +3,8 @@
 //! See <https://kubernetes.io/docs/reference/using-api/api-concepts/#alternate-representations-of-resources>.
 
 use super::RequestHeaders;
-use super::accept::{self, Clause};
 use coracle_api::{ApiError, protobuf};
+use coracle_listen::accept::{self, Clause};
 use coracle_registry::Query;
 
 /// In what shape the objects of an answer are written.

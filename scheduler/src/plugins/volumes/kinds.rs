@@ -42,10 +42,7 @@ fn of_volume(spec: &PersistentVolumeSpec) -> Option<&'static str> {
 
 /// Whether the node can mount these, by its own word.
 pub fn check(kinds: &[&str], node: &NodeInfo) -> Status {
-    let annotations = node.node.as_ref().and_then(|node| node.metadata.annotations.as_ref());
-    let Some(said) = annotations.and_then(|all| all.get(well_known::VOLUME_KINDS)) else {
-        return Status::Success;
-    };
+    let Some(said) = node.annotation(well_known::VOLUME_KINDS) else { return Status::Success };
     match kinds.iter().find(|kind| !said.split(',').any(|said| said == **kind)) {
         Some(kind) => Status::unresolvable(format!("node(s) cannot mount volumes of kind {kind:?}")),
         None => Status::Success,
