@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 /// How often the two clocks are compared: the longest that a step goes unnoticed. A look costs microseconds.
 const LOOK_INTERVAL: Duration = Duration::from_secs(15);
 /// Differences up to this are the clock being slewed, or a busy machine.
-const SLACK: Duration = Duration::from_secs(2);
+const JUMP_LIMIT: Duration = Duration::from_secs(2);
 
 static STEPS: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::channel(0).0);
 
@@ -56,7 +56,7 @@ fn step(before: SystemTime, after: SystemTime, steady: Duration) -> Option<f64> 
         Ok(ahead) => ahead.as_secs_f64(),
         Err(behind) => -behind.duration().as_secs_f64(),
     };
-    (seconds.abs() > SLACK.as_secs_f64()).then_some(seconds)
+    (seconds.abs() > JUMP_LIMIT.as_secs_f64()).then_some(seconds)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ const REMEMBERED: usize = 4096;
 const TOLD_APART: usize = 10;
 /// Events about one object at once, and the time after which there may be one more.
 const BURST: u32 = 25;
-const REFILL: Duration = Duration::from_secs(300);
+const REFILL_INTERVAL: Duration = Duration::from_secs(300);
 
 /// What an event is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -83,7 +83,7 @@ fn trim<T>(map: &mut HashMap<u64, Kept<T>>, now: Instant) {
 
 /// Events that a subject may have by now.
 fn refilled(budget: &Kept<u32>, now: Instant) -> u32 {
-    let refills = now.duration_since(budget.at).as_secs() / REFILL.as_secs();
+    let refills = now.duration_since(budget.at).as_secs() / REFILL_INTERVAL.as_secs();
     budget.what.saturating_add(u32::try_from(refills).unwrap_or(BURST)).min(BURST)
 }
 
@@ -128,7 +128,7 @@ impl Correlator {
         trim(&mut self.budgets, now);
         let budget =
             self.budgets.entry(self.digests.hash_one(subject)).or_insert(Kept { what: BURST, at: now });
-        if now.duration_since(budget.at) >= REFILL {
+        if now.duration_since(budget.at) >= REFILL_INTERVAL {
             *budget = Kept { what: refilled(budget, now), at: now };
         }
         let enough = budget.what > 0;
@@ -204,7 +204,7 @@ mod tests {
             (0..100).filter(|i| tell(&mut correlator, kin("a", &format!("r{i}")), "m", start).is_some());
         assert_eq!(told.count(), 25);
         assert!(tell(&mut correlator, kin("b", "r"), "m", start).is_some(), "another object");
-        let later = start + REFILL * 2;
+        let later = start + REFILL_INTERVAL * 2;
         let told = (0..9).filter(|i| tell(&mut correlator, kin("a", &format!("s{i}")), "m", later).is_some());
         assert_eq!(told.count(), 2);
     }
@@ -221,7 +221,7 @@ mod tests {
         correlator.forget(start + WINDOW);
         assert_eq!((correlator.stored.len(), correlator.groups.len()), (0, 0));
         assert_eq!(correlator.budgets.len(), 1, "the one of ten events has not got all of them back");
-        correlator.forget(start + REFILL * 10);
+        correlator.forget(start + REFILL_INTERVAL * 10);
         assert!(correlator.is_empty());
     }
 }

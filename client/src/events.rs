@@ -22,7 +22,7 @@ const BACKLOG: usize = 1000;
 /// The same for a recorder whose events wait in a storm. One takes some 400 bytes.
 const STORM_BACKLOG: usize = 32_768;
 /// In a storm one event is written so often: a twentieth of what the server can take.
-const STORM_PAUSE: Duration = Duration::from_millis(5);
+const STORM_DELAY: Duration = Duration::from_millis(5);
 
 /// What an event of the API group events.k8s.io says beyond the older ones.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ impl EventThrottle {
 /// Waits for the end of a storm, but not so long that events never came.
 async fn storm_over(storm: &mut watch::Receiver<bool>) {
     // Either is good: the time, the end of the storm, and of who could tell it.
-    let _ = tokio::time::timeout(STORM_PAUSE, storm.wait_for(|storm| !storm)).await;
+    let _ = tokio::time::timeout(STORM_DELAY, storm.wait_for(|storm| !storm)).await;
 }
 
 /// Writes events as one component. Cloning shares the backlog.
@@ -344,13 +344,13 @@ mod tests {
         storm.set(true);
         storm_over(&mut seen).await;
         let paused = begun.elapsed();
-        assert!((STORM_PAUSE..STORM_PAUSE * 2).contains(&paused), "{paused:?}");
+        assert!((STORM_DELAY..STORM_DELAY * 2).contains(&paused), "{paused:?}");
         storm.set(false);
         storm_over(&mut seen).await;
         assert_eq!(begun.elapsed(), paused);
         storm.set(true);
         drop(storm);
         storm_over(&mut seen).await;
-        assert!(begun.elapsed() <= STORM_PAUSE * 2, "who could tell of its end is gone");
+        assert!(begun.elapsed() <= STORM_DELAY * 2, "who could tell of its end is gone");
     }
 }

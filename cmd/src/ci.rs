@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// How long the cluster may take to be whole; it takes a fraction of a second.
-const START_TIME: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Exit codes of what is not the command's own end, as env(1), docker and shells have them: the cluster could not be
 /// started, the command could not be run, there is no such command.
 const COULD_NOT_START: u8 = 125;
@@ -116,7 +116,7 @@ async fn wait_until_usable(node: &Node, nodes: u32) -> Result<(), String> {
             _ => role::once(client, &SimulateConfig::default().node_name(0)).await,
         }
     };
-    let waited = tokio::time::timeout(START_TIME, async { tokio::join!(exists, labelled) }).await;
+    let waited = tokio::time::timeout(START_TIMEOUT, async { tokio::join!(exists, labelled) }).await;
     let ((), labelled) = waited.map_err(|_| "the cluster did not become usable".to_owned())?;
     labelled.map_err(|error| format!("the first node's role: {error}"))
 }

@@ -22,7 +22,7 @@ const FIRST_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Longest pause, so that a mended machine is used again within half a minute.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// What ran this long was well.
-const WELL_AFTER: Duration = Duration::from_secs(60);
+const WELL_DURATION: Duration = Duration::from_secs(60);
 /// Longest start: a store of some size that has to be rebuilt first.
 const START_TIMEOUT: Duration = Duration::from_secs(600);
 /// After a signal to end: components and connections get their time, then it is killed.
@@ -147,7 +147,7 @@ async fn run(args: &SuperviseArgs) -> io::Result<ExitCode> {
         if ended.told || !was_ready {
             return Ok(code(ended.status));
         }
-        if began.elapsed() >= WELL_AFTER {
+        if began.elapsed() >= WELL_DURATION {
             pause = FIRST_RETRY_INTERVAL;
         }
         eprintln!("coracle supervise: it ended with {}, starting it again in {pause:?}", ended.status);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// What is done within it needs no line.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between two states of the line.
-const PACE: Duration = Duration::from_millis(250);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Of bytes that are read or written.
 pub struct Progress {
@@ -65,7 +65,7 @@ impl Progress {
             let _ = write!(out, "\r\x1b[K{line}").and_then(|()| out.flush());
             self.shown = true;
         }
-        self.next = now + PACE;
+        self.next = now + REDRAW_INTERVAL;
     }
 
     fn line(&self) -> String {

@@ -60,9 +60,9 @@ pub struct ScheduleArgs {
 /// Seven, one of each day of a week.
 const KEEP: usize = 7;
 /// Shorter, and backups would be what the disk is busy with.
-const SHORTEST: Duration = Duration::from_secs(60);
+const MIN_INTERVAL: Duration = Duration::from_secs(60);
 /// A file for each second of a busy server is enough.
-const SHORTEST_JOURNAL: Duration = Duration::from_secs(1);
+const MIN_JOURNAL_INTERVAL: Duration = Duration::from_secs(1);
 const REGION: &str = "us-east-1";
 
 /// All of it, checked.
@@ -167,7 +167,7 @@ impl ScheduleArgs {
                 Err("backup-schedule: there is a backup-interval too; one of both".to_owned())
             }
             (Some(text), None) => cron(text),
-            (None, Some(Time(interval))) if interval >= SHORTEST => Ok(When::Every(interval)),
+            (None, Some(Time(interval))) if interval >= MIN_INTERVAL => Ok(When::Every(interval)),
             (None, Some(_)) => Err("backup-interval: a minute is the least".to_owned()),
         };
         let count = self.backup_keep.unwrap_or(KEEP);
@@ -177,7 +177,7 @@ impl ScheduleArgs {
         let when = when.map_err(|mistake| mistakes.push(mistake)).ok()?;
         let keeping = Keeping { count, life: self.backup_keep_for.map(|time| time.0) };
         let journal_interval = self.backup_journal_interval.map(|time| time.0);
-        if journal_interval.is_some_and(|interval| interval < SHORTEST_JOURNAL) {
+        if journal_interval.is_some_and(|interval| interval < MIN_JOURNAL_INTERVAL) {
             mistakes.push("backup-journal-interval: a second is the least".to_owned());
         }
         Some(Plan {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long an answer is good for what it shows; what it does not show is asked for again.
-const GOOD_FOR: Duration = Duration::from_secs(600);
+const DISCOVERY_TTL: Duration = Duration::from_secs(600);
 /// Between two questions for what nobody serves.
 const RETRY_INTERVAL: Duration = Duration::from_secs(15);
 
@@ -81,7 +81,7 @@ impl Known {
         if let Some((at, all)) = last {
             let found = all.iter().find(|served| is_it(served)).cloned();
             let age = at.elapsed();
-            if age < RETRY_INTERVAL || (found.is_some() && age < GOOD_FOR) {
+            if age < RETRY_INTERVAL || (found.is_some() && age < DISCOVERY_TTL) {
                 return Ok(found);
             }
         }

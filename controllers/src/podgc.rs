@@ -19,7 +19,7 @@ const CONTROLLER: &str = "pod-garbage-collector";
 /// Terminated pods kept; upstream's --terminated-pod-gc-threshold.
 const THRESHOLD: usize = 12_500;
 /// A node that is not there may be about to come; upstream's quarantine.
-const QUARANTINE: Duration = Duration::from_secs(40);
+const QUARANTINE_PERIOD: Duration = Duration::from_secs(40);
 /// How long terminations are gathered before they are counted; upstream's period.
 const SWEEP_DELAY: Duration = Duration::from_secs(20);
 /// Says that a node will not come back by itself, and that its pods' volumes may be used elsewhere.
@@ -119,7 +119,7 @@ impl Reconciler for PodGc {
 impl PodGc {
     async fn orphaned(&self, pod: &Pod, node: &str) -> Result<Action, ReconcileError> {
         let since = *self.missed.lock().entry(node.to_owned()).or_insert_with(Instant::now);
-        let left = QUARANTINE.saturating_sub(since.elapsed());
+        let left = QUARANTINE_PERIOD.saturating_sub(since.elapsed());
         if !left.is_zero() {
             return Ok(Action::RequeueAfter(left));
         }

@@ -17,7 +17,7 @@ const ANNOTATION: &str = "coracle.io/dns";
 /// Until a write that failed is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// How long the end waits for the annotation to go: the server may be away.
-const LEAVING: Duration = Duration::from_secs(1);
+const LEAVE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Where a node answers names, and whether it is well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Announcement {
 
     /// Takes it back, so that pods of other nodes ask elsewhere.
     pub async fn end(&self) {
-        match tokio::time::timeout(LEAVING, self.write(None)).await {
+        match tokio::time::timeout(LEAVE_PERIOD, self.write(None)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "the announcement of this node's DNS stays"),
             Err(_) => tracing::warn!("the announcement of this node's DNS stays: the server does not answer"),

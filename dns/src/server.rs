@@ -35,9 +35,9 @@ const A_SECOND: u32 = 5_000;
 /// TCP connections at once. When they are all taken, the oldest goes of the client that has most.
 const CONNECTIONS: usize = 512;
 /// A TCP connection without a question, or whose client takes no answer, for so long is closed (RFC 7766 asks for seconds).
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The whole life of a TCP connection; who has more to ask comes again.
-const LONGEST: Duration = Duration::from_secs(120);
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(120);
 /// Largest answer over TCP: its length stands in two bytes.
 const LARGEST_TCP: usize = 65_535;
 
@@ -56,7 +56,7 @@ pub struct Server<D> {
     connections: Arc<Places>,
     /// [`A_SECOND`].
     a_second: u32,
-    /// [`IDLE`].
+    /// [`IDLE_TIMEOUT`].
     idle: Duration,
     /// How far the order of addresses has been turned.
     turned: AtomicUsize,
@@ -92,7 +92,7 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
             outside: Turns::new(OUTSIDE.0, OUTSIDE.1),
             connections: Places::new(CONNECTIONS, CONNECTIONS),
             a_second: A_SECOND,
-            idle: IDLE,
+            idle: IDLE_TIMEOUT,
             turned: AtomicUsize::new(0),
         })
     }
@@ -118,7 +118,7 @@ impl<D: Directory + Send + Sync + 'static> Server<D> {
             if !self.may_ask(ip) {
                 continue;
             }
-            let activity = Arc::new(Activity::new(Limits { head: LONGEST, ..Limits::default() }));
+            let activity = Arc::new(Activity::new(Limits { head: MAX_CONNECTION_AGE, ..Limits::default() }));
             let Some(place) = self.connections.take(ip, &activity) else { continue };
             let server = self.clone();
             tokio::spawn(async move {

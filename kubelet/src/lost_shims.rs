@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// More than CRI gives a sandbox to start, which takes longest.
-const LONGEST_CALL: Duration = Duration::from_secs(300);
+const CALL_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Looks once after the start, and kills what has held nothing for longer than any call takes.
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     let before = kubelet.shims.idle();
-    if before.is_empty() || stop.run_until_cancelled(tokio::time::sleep(LONGEST_CALL)).await.is_none() {
+    if before.is_empty() || stop.run_until_cancelled(tokio::time::sleep(CALL_TIMEOUT)).await.is_none() {
         return;
     }
     let Ok(sandboxes) = kubelet.runtime.list_pod_sandboxes(None).await else { return };

@@ -32,10 +32,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// How long a look-up waits for the first answer of a new watch before it asks directly.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same while this process has not heard of the server: a pod may read many, and they are kept.
-const WHILE_AWAY: Duration = Duration::from_millis(500);
+const AWAY_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// A token is renewed after this share of its life, or after a day; upstream's rule.
 const RENEW_PERCENT: i32 = 80;
-const RENEW_AT_LATEST: SignedDuration = SignedDuration::from_hours(24);
+const MAX_TOKEN_AGE: SignedDuration = SignedDuration::from_hours(24);
 
 /// Told which pods reference an object that has changed.
 pub type Changed = Arc<dyn Fn(&str) + Send + Sync>;
@@ -183,7 +183,7 @@ impl ObjectCache {
 
     /// How long a watch is waited for.
     fn patience(&self) -> Duration {
-        if self.last_seen.is_heard() { FIRST_ANSWER_TIMEOUT } else { WHILE_AWAY }
+        if self.last_seen.is_heard() { FIRST_ANSWER_TIMEOUT } else { AWAY_RETRY_INTERVAL }
     }
 
     /// Keeps what was found, as something of the entry `of` where it goes with that. Where the server is away, what it
@@ -425,7 +425,7 @@ fn refused(claim: &PersistentVolumeClaim, message: &str, now: Timestamp) -> Opti
 
 fn renewal(now: Timestamp, expires: Timestamp) -> Timestamp {
     let share = expires.duration_since(now) * RENEW_PERCENT / 100;
-    now.checked_add(share.min(RENEW_AT_LATEST)).unwrap_or(expires)
+    now.checked_add(share.min(MAX_TOKEN_AGE)).unwrap_or(expires)
 }
 
 #[cfg(test)]

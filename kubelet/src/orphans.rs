@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What containers get whose pod nobody knows any more, so that its own period is not known either; upstream's second.
-const GRACE: Duration = Duration::from_secs(1);
+const GRACE_PERIOD: Duration = Duration::from_secs(1);
 /// Between looks whether the runtime answers.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -70,8 +70,9 @@ async fn remove(kubelet: &Kubelet, calls: &Calls, uid: &str, stubborn: &Stubborn
         crate::pod::force(kubelet, uid, &observed);
     }
     tracing::info!(%uid, "removing the remains of a pod that is gone");
-    let stops =
-        observed.running().map(|c| patiently("StopContainer", GRACE, calls.stop_container(&c.id, GRACE)));
+    let stops = observed
+        .running()
+        .map(|c| patiently("StopContainer", GRACE_PERIOD, calls.stop_container(&c.id, GRACE_PERIOD)));
     futures::future::join_all(stops).await.into_iter().collect::<Result<(), _>>()?;
     crate::pod::remove_everything(calls, &observed).await?;
     kubelet.dra.unprepare(uid).await?;

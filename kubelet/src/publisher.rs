@@ -18,7 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// First pause after another writer was there in between; it grows like the other.
-const CONFLICT: Duration = Duration::from_millis(20);
+const CONFLICT_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Conditions that the kubelet owns; all others are somebody else's.
 pub const OWNED: [&str; 8] = [
     "PodReadyToStartContainers",
@@ -147,7 +147,7 @@ impl Writer {
     /// `done` is told each version that was written.
     async fn run(mut self, mut wishes: watch::Receiver<Wanted>, done: impl Fn(u64)) {
         while wishes.changed().await.is_ok() {
-            let (mut pause, mut conflict_pause) = (RETRY_INTERVAL, CONFLICT);
+            let (mut pause, mut conflict_pause) = (RETRY_INTERVAL, CONFLICT_RETRY_INTERVAL);
             loop {
                 let (version, seen, forget, status) = {
                     let wanted = wishes.borrow_and_update();

@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// For so long what was counted stands: upstream's `volumeStatsAggPeriod`. Folders may have millions of files.
-const COUNTED_FOR: Duration = Duration::from_secs(60);
+const COUNT_TTL: Duration = Duration::from_secs(60);
 /// Who says what a volume holds, in upstream's words: its files one by one, or its file system.
 const WALKED: &str = "du";
 const ASKED: &str = "statfs";
@@ -28,7 +28,7 @@ const BLOCK_BYTES: u64 = 512;
 
 /// How long a file system of another machine may take to say what it has. Longer, and a server that is away holds up the
 /// numbers of all pods; shorter, and a slow one is never heard.
-const ELSEWHERE: Duration = Duration::from_secs(3);
+const ELSEWHERE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Counts, remembered for a while by the pod's UID.
 #[derive(Default)]
@@ -135,7 +135,7 @@ impl VolumeStats {
     pub fn of(&self, pods_dir: &Path, pod: &Pod, time: &str) -> Vec<Share> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         if let Some((since, shares)) = self.known.lock().get(&uid)
-            && since.elapsed() < COUNTED_FOR
+            && since.elapsed() < COUNT_TTL
         {
             return shares.clone();
         }
@@ -205,7 +205,9 @@ impl VolumeStats {
             None if record.plugin == "kubernetes.io/csi" => return None,
             None if record.plugin == "kubernetes.io/nfs" => {
                 let time = time.to_owned();
-                let ask = || self.elsewhere.ask(&record.path, ELSEWHERE, move |path| directory(path, &time));
+                let ask = || {
+                    self.elsewhere.ask(&record.path, ELSEWHERE_TIMEOUT, move |path| directory(path, &time))
+                };
                 self.timed(ASKED, ask)?
             }
             None => self.timed(ASKED, || Some(directory(&record.path, time)))?,

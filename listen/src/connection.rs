@@ -31,7 +31,7 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration:
 const PING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(15));
 
 /// What a client has to take leave in, once it was told that its connection ends.
-const LEAVE: Duration = Duration::from_secs(2);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection that was accepted and has its place.
 pub(crate) struct Accepted {
@@ -147,7 +147,7 @@ impl<F: Front> Talk<F> {
                 if why == End::Idle {
                     connection.as_mut().graceful_shutdown();
                     // Who does not take leave is left.
-                    let _ = tokio::time::timeout(LEAVE, connection).await;
+                    let _ = tokio::time::timeout(LEAVE_TIMEOUT, connection).await;
                 }
                 return;
             }

@@ -29,7 +29,7 @@ const MAX_LEAVING: usize = 64;
 const LEAVE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// From one connection that goes because it takes nothing to the next: looking for it costs time in proportion to all.
-const RELIEF: Duration = Duration::from_millis(10);
+const RELIEF_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The places of one listener.
 pub struct Places {
@@ -140,7 +140,7 @@ impl Places {
     fn relieve(&self) {
         let mut table = self.table.lock();
         let now = Instant::now();
-        if table.relieved.is_some_and(|last| now - last < RELIEF) {
+        if table.relieved.is_some_and(|last| now - last < RELIEF_INTERVAL) {
             return;
         }
         table.relieved = Some(now);

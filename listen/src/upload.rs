@@ -26,7 +26,7 @@ const UNREAD_BYTES: usize = 8 << 20;
 
 /// And for so long. What a client has sent before it could see the answer is here by then, over any line that it would wait
 /// for.
-const UNREAD_TIME: Duration = Duration::from_secs(1);
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is left of a body.
 #[derive(Default)]
@@ -117,7 +117,7 @@ impl Rest {
         let mut slot = self.slot.lock();
         match std::mem::replace(&mut *slot, Left::Nothing) {
             Left::Unread(body) => {
-                self.unread = Some(Unread { body, bytes: 0, time: Box::pin(sleep(UNREAD_TIME)) });
+                self.unread = Some(Unread { body, bytes: 0, time: Box::pin(sleep(UNREAD_TIMEOUT)) });
             }
             other => *slot = other,
         }

@@ -24,7 +24,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 const GATHER_DEBOUNCE: Duration = Duration::from_millis(100);
 /// What is gone must have been gone for so long: programs replace files by deleting them first, or write them piece by
 /// piece.
-const SETTLED: Duration = Duration::from_secs(2);
+const SETTLE_DELAY: Duration = Duration::from_secs(2);
 /// First pause before what failed or waits is tried again; doubled each time.
 const FIRST_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(60);
@@ -180,8 +180,8 @@ impl Work {
                 _ => Instant::now(),
             };
             let waited = since.elapsed();
-            left = Some(SETTLED.saturating_sub(waited).max(GATHER_DEBOUNCE));
-            if waited >= SETTLED {
+            left = Some(SETTLE_DELAY.saturating_sub(waited).max(GATHER_DEBOUNCE));
+            if waited >= SETTLE_DELAY {
                 left = None;
                 for id in &gone {
                     match self.cluster.prune(id).await {

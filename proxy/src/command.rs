@@ -31,7 +31,7 @@ impl CommandError {
 /// So many writes of ours are remembered; their notices come within milliseconds.
 const REMEMBERED: usize = 256;
 /// Notices of our own writes come this long after the program's end at most, where processes cannot be told apart.
-const ECHO: Duration = Duration::from_millis(200);
+const ECHO_WINDOW: Duration = Duration::from_millis(200);
 
 /// Which changes to the kernel's rules are ours. Cloning shares it.
 #[derive(Clone, Default)]
@@ -72,7 +72,7 @@ impl Own {
     /// Whether a program of ours writes, or did a moment ago.
     pub fn is_writing(&self) -> bool {
         let writes = self.0.lock();
-        writes.running > 0 || writes.ended.is_some_and(|at| at.elapsed() < ECHO)
+        writes.running > 0 || writes.ended.is_some_and(|at| at.elapsed() < ECHO_WINDOW)
     }
 
     /// Runs a program to its end, with `input` on its standard input.

@@ -26,7 +26,7 @@ const ANNOTATIONS: &str = ".image-policy.k8s.io/";
 const MOST_ANSWERS: usize = 1024;
 
 /// For one attempt: upstream's limit of calls of webhooks.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How this server names itself to the webhook.
 const AGENT: &str = "kube-apiserver";
@@ -131,7 +131,7 @@ impl ImagePolicy {
             "status": { "allowed": false },
         });
         let body = body.to_string().into();
-        let answer = self.remote.post_repeatedly(TIMEOUT, self.backoff, body, |_, _| {}).await;
+        let answer = self.remote.post_repeatedly(WEBHOOK_TIMEOUT, self.backoff, body, |_, _| {}).await;
         let status = Status::read(&answer.map_err(|error| error.to_string())?)?;
         let time = if status.allowed { self.allow_ttl } else { self.deny_ttl };
         if !time.is_zero() {

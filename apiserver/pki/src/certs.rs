@@ -1,7 +1,7 @@
 //! Making, loading and judging of certificates.
 
 use super::files::{self, NewFile};
-use super::{ADMIN_LIFE, CA_LIFE, LEAF_LIFE, OLDEST_NOW, PkiError, PkiOptions};
+use super::{ADMIN_LIFETIME, CA_LIFETIME, LEAF_LIFETIME, OLDEST_NOW, PkiError, PkiOptions};
 use coracle_api::certificate::{Holder, Name};
 use jiff::Timestamp;
 use rcgen::{
@@ -64,18 +64,18 @@ impl Leaf {
     }
 
     fn life(self) -> Duration {
-        if self == Self::Admin { ADMIN_LIFE } else { LEAF_LIFE }
+        if self == Self::Admin { ADMIN_LIFETIME } else { LEAF_LIFETIME }
     }
 
     pub(super) fn spec(self, options: &PkiOptions) -> Spec {
         match self {
             Self::ApiServer => Spec::server("kube-apiserver", &[], server_names(options)),
-            Self::KubeletClient => Spec::client(KUBELET_CLIENT, &[], LEAF_LIFE),
+            Self::KubeletClient => Spec::client(KUBELET_CLIENT, &[], LEAF_LIFETIME),
             Self::Kubelet => {
                 let cn = format!("system:node:{}", options.node_name);
                 Spec::server(&cn, &["system:nodes"], node_names(options))
             }
-            Self::Admin => Spec::client(ADMIN, &[ADMINS], ADMIN_LIFE),
+            Self::Admin => Spec::client(ADMIN, &[ADMINS], ADMIN_LIFETIME),
         }
     }
 }
@@ -97,7 +97,7 @@ impl Spec {
     }
 
     fn server(cn: &str, orgs: &[&str], names: BTreeSet<String>) -> Self {
-        Self { names, usage: ExtendedKeyUsagePurpose::ServerAuth, ..Self::client(cn, orgs, LEAF_LIFE) }
+        Self { names, usage: ExtendedKeyUsagePurpose::ServerAuth, ..Self::client(cn, orgs, LEAF_LIFETIME) }
     }
 }
 
@@ -144,7 +144,7 @@ fn params(cn: &str, orgs: &[String], now: Timestamp, life: Duration) -> Certific
 }
 
 fn authority(cn: &str, now: Timestamp) -> CertificateParams {
-    let mut params = params(cn, &[], now, CA_LIFE);
+    let mut params = params(cn, &[], now, CA_LIFETIME);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages =
         vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

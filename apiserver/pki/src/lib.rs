@@ -52,12 +52,12 @@ use trust::{Authorities, Trust};
 /// The group whose members nothing is denied to, as their certificates name it.
 pub const MASTERS: &str = "system:masters";
 /// Life of a certificate authority: ten years, as kubeadm's.
-const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Life of a leaf: one year, as kubeadm's.
-const LEAF_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+const LEAF_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Life of the administrator's certificate, whose file is copied to where people work: a week, half of which passes
 /// before it is renewed, so that a copy that was lost is worth little for long, and one of today lasts a working week.
-const ADMIN_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
+const ADMIN_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often a running server looks whether something is due: the longest that an administrator's kubeconfig is of no
 /// use after the clock was set forward by a week. A look compares four numbers.
 const LOOK_INTERVAL: Duration = Duration::from_secs(15);
@@ -246,12 +246,18 @@ impl Pki {
 
     /// A client certificate with a key of its own, valid for a year: `cn` is the user, `orgs` its groups.
     pub fn sign_client(&self, cn: &str, orgs: &[&str]) -> Result<SignedClient, PkiError> {
-        certs::sign_client(&self.trust.now().cluster.signer, cn, orgs, LEAF_LIFE, (self.options.clock)())
+        certs::sign_client(&self.trust.now().cluster.signer, cn, orgs, LEAF_LIFETIME, (self.options.clock)())
     }
 
     /// As [`Self::sign_client`], by the front proxy's authority: for a proxy that says who the user is.
     pub fn sign_front_proxy(&self, cn: &str) -> Result<SignedClient, PkiError> {
-        certs::sign_client(&self.trust.now().front_proxy.signer, cn, &[], LEAF_LIFE, (self.options.clock)())
+        certs::sign_client(
+            &self.trust.now().front_proxy.signer,
+            cn,
+            &[],
+            LEAF_LIFETIME,
+            (self.options.clock)(),
+        )
     }
 
     /// The leaf as it must be served now; replaces it first if it is due. A failed replacement is logged and the old

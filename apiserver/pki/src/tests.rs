@@ -252,7 +252,8 @@ fn an_older_folder_is_brought_up_to_date() {
     let first = world.start().unwrap();
     let now = (first.clock())();
     let write = |leaf: Leaf, orgs: &[&str], cn: &str| {
-        let signed = certs::sign_client(&first.trust.now().cluster.signer, cn, orgs, LEAF_LIFE, now).unwrap();
+        let signed =
+            certs::sign_client(&first.trust.now().cluster.signer, cn, orgs, LEAF_LIFETIME, now).unwrap();
         std::fs::write(world.path().join(format!("{}.crt", leaf.file())), signed.cert_pem).unwrap();
         std::fs::write(world.path().join(format!("{}.key", leaf.file())), signed.key_pem).unwrap();
     };

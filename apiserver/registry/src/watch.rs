@@ -121,11 +121,11 @@ fn lifetime(options: &ListOptions) -> Duration {
 }
 
 /// A client may name any number of seconds; a clock cannot tell all of them.
-const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const ENDLESS_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 impl Watch {
     fn new(cache: Arc<Cache>, watcher: Watcher, after: Revision, options: &ListOptions) -> Self {
-        let ends_at = Instant::now() + lifetime(options).min(FOREVER);
+        let ends_at = Instant::now() + lifetime(options).min(ENDLESS_TIMEOUT);
         let mut watch = Self {
             cache,
             watcher,

@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 
 /// Idle connections that are kept, and for how long: the numbers of upstream's transport.
 const IDLE_CONNECTIONS: usize = 25;
-const IDLE_TIME: Duration = Duration::from_secs(90);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Addresses of a service that are tried, one after the other.
 const ATTEMPTS: usize = 3;
@@ -109,7 +109,7 @@ impl Pool {
         }
         let mut idle = self.idle.lock();
         while let Some(single) = idle.pop() {
-            if single.sender.is_ready() && single.idle_since.elapsed() < IDLE_TIME {
+            if single.sender.is_ready() && single.idle_since.elapsed() < IDLE_TIMEOUT {
                 return Some(Connection::Single(single));
             }
         }
@@ -212,10 +212,10 @@ impl Pool {
 /// Closes what nobody has used for long; ends when nothing is left.
 async fn sweep(idle: std::sync::Weak<Mutex<Vec<Single>>>) {
     loop {
-        tokio::time::sleep(IDLE_TIME).await;
+        tokio::time::sleep(IDLE_TIMEOUT).await;
         let Some(idle) = idle.upgrade() else { return };
         let mut idle = idle.lock();
-        idle.retain(|single| single.idle_since.elapsed() < IDLE_TIME);
+        idle.retain(|single| single.idle_since.elapsed() < IDLE_TIMEOUT);
         if idle.is_empty() {
             return;
         }

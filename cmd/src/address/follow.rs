@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a change has to last before it counts: programs that configure networks take addresses away, and give the same
 /// ones again.
-const SETTLED: Duration = Duration::from_secs(1);
+const SETTLE_DELAY: Duration = Duration::from_secs(1);
 
 /// Of the event on the Node.
 pub const REASON: &str = "NodeAddressChanged";
@@ -38,7 +38,7 @@ pub async fn changed(choice: &Choice, present: NodeIps) -> NodeIps {
         if seen == present {
             continue;
         }
-        tokio::time::sleep(SETTLED).await;
+        tokio::time::sleep(SETTLE_DELAY).await;
         if last.after(&Machine::now(), choice) == seen {
             return seen;
         }

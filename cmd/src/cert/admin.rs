@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest life of what is asked for here: as long as the certificates of the server itself.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+const MAX_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Of a member of `system:masters`, whom no role can take anything from: a working day and the night after it.
-const LONGEST_SUPER: Duration = Duration::from_secs(24 * 3600);
+const MAX_SUPER_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 const MASTERS: &str = "system:masters";
 
@@ -63,7 +63,7 @@ impl Cluster {
 
 /// How long a certificate is good: a day where nobody says, but of a master somebody must.
 pub(super) fn life(ttl: Option<&str>, master: bool) -> Result<Duration, String> {
-    let (longest, words) = if master { (LONGEST_SUPER, "24h") } else { (LONGEST, "8760h") };
+    let (longest, words) = if master { (MAX_SUPER_LIFETIME, "24h") } else { (MAX_LIFETIME, "8760h") };
     let ttl = match ttl {
         Some(ttl) => ttl,
         None if master => return Err("--super needs --ttl: say how long, at most 24h".to_owned()),

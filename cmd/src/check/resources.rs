@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Every acknowledged write waits for the disk so long. A good card needs 2 to 5 ms, a bad one 50.
-const SLOW: Duration = Duration::from_millis(10);
+const SLOW_SYNC_DURATION: Duration = Duration::from_millis(10);
 /// Enough for a median that one other write does not move.
 const SYNCS: usize = 15;
 /// What the store writes for a small object.
@@ -37,7 +37,7 @@ fn disk(machine: &Machine, data_dir: &Path) -> Option<Finding> {
 fn slowness(dir: &Path, median: Duration) -> Finding {
     let what =
         format!("disk at {}: a write is durable after {:.1} ms", dir.display(), median.as_secs_f64() * 1e3);
-    Finding::poor_unless(median <= SLOW, what, || {
+    Finding::poor_unless(median <= SLOW_SYNC_DURATION, what, || {
         Remedy::by_hand(
             "every write of the API waits so long: put --data-dir on an SSD, or take a card of class A2; on ext4 no \
              data=journal",

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// By then every component has started.
-const SETTLED: Duration = Duration::from_secs(10);
+const SETTLE_DELAY: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether a burst is over: the second look after it finds that it is. A look takes microseconds.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ const BUSY_PERCENT: u128 = 10;
 
 /// Hands back once the start is over, and then whenever a burst is.
 pub async fn hand_back(stop: CancellationToken) {
-    if stop.run_until_cancelled(tokio::time::sleep(SETTLED)).await.is_none() {
+    if stop.run_until_cancelled(tokio::time::sleep(SETTLE_DELAY)).await.is_none() {
         return;
     }
     let Ok(program) = std::fs::read_link("/proc/self/exe") else { return };
@@ -194,7 +194,7 @@ mod tests {
         assert!(before > 0 && worked() > Duration::ZERO);
         let stop = CancellationToken::new();
         let handing = tokio::spawn(hand_back(stop.clone()));
-        tokio::time::sleep(SETTLED + 3 * LOOK_INTERVAL).await;
+        tokio::time::sleep(SETTLE_DELAY + 3 * LOOK_INTERVAL).await;
         stop.cancel();
         handing.await.unwrap();
         let after = mapped_bytes();

@@ -134,7 +134,7 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
 }
 
 /// Between two beats of the API server.
-const API_BEAT: Duration = Duration::from_secs(5);
+const API_BEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Nothing is restarted by it: while it hangs `/livez` says so, and twice in a row the process ends.
 fn api(supervisor: &mut Supervisor, control_plane: &ControlPlane) {
@@ -142,7 +142,7 @@ fn api(supervisor: &mut Supervisor, control_plane: &ControlPlane) {
     supervisor.spawn("api", move |stop| {
         let pulse = pulse.clone();
         async move {
-            while stop.run_until_cancelled(tokio::time::sleep(API_BEAT)).await.is_some() {
+            while stop.run_until_cancelled(tokio::time::sleep(API_BEAT_INTERVAL)).await.is_some() {
                 if let Err(why) = beat::working(Patience::Usual, pulse()).await {
                     tracing::debug!(%why, "the store does not read");
                 }

@@ -35,10 +35,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Longer than the server lets requests end.
-const SERVING_ENDS: Duration = Duration::from_secs(3);
+const SERVING_DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A file is written; it is copied into a bucket by the next start.
-const ARCHIVE_ENDS: Duration = Duration::from_secs(5);
+const ARCHIVE_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct ControlPlane {
     pub api: ApiServer,
@@ -189,7 +189,7 @@ impl ControlPlane {
         self.stop.cancel();
         for mut task in self.tasks {
             // Requests under way are answered; the server itself bounds the time they get.
-            if tokio::time::timeout(SERVING_ENDS, &mut task).await.is_err() {
+            if tokio::time::timeout(SERVING_DRAIN_TIMEOUT, &mut task).await.is_err() {
                 task.abort();
             }
         }
@@ -204,7 +204,7 @@ impl ControlPlane {
             tracing::error!(error = &error as &dyn std::error::Error, "the store was not closed cleanly");
         }
         if let Some(archive) = self.archive
-            && tokio::time::timeout(ARCHIVE_ENDS, archive).await.is_err()
+            && tokio::time::timeout(ARCHIVE_DRAIN_TIMEOUT, archive).await.is_err()
         {
             tracing::warn!("the last commits are not archived yet; the next start does it");
         }

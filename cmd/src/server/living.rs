@@ -23,9 +23,9 @@ const ADDRESS: &str = "coracle.io/address";
 const NAMESPACE: &str = "kube-system";
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
 /// Upstream's `DefaultEndpointReconcilerTTL`: three rounds. It is judged by the observer's own clock.
-const DEAD_AFTER: Duration = Duration::from_secs(15);
+const DEAD_AGE: Duration = Duration::from_secs(15);
 /// A Lease of a server that does not come back is taken away.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
+const FORGOTTEN_AGE: Duration = Duration::from_secs(300);
 
 pub struct Living {
     pub client: kube::Client,
@@ -81,7 +81,7 @@ impl Living {
         };
         let spec = LeaseSpec {
             holder_identity: Some(self.identity.clone()),
-            lease_duration_seconds: i32::try_from(DEAD_AFTER.as_secs()).ok(),
+            lease_duration_seconds: i32::try_from(DEAD_AGE.as_secs()).ok(),
             renew_time: Some(MicroTime(Timestamp::now())),
             ..LeaseSpec::default()
         };
@@ -107,9 +107,9 @@ impl Living {
                 *last = (renewed, now);
             }
             let silent = now - last.1;
-            if silent > FORGOTTEN_AFTER {
+            if silent > FORGOTTEN_AGE {
                 self.leases().delete(&name, &DeleteParams::default()).await.map(drop)?;
-            } else if silent <= DEAD_AFTER {
+            } else if silent <= DEAD_AGE {
                 living.insert(name, address);
             }
         }

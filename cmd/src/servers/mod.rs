@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 const LOOK_INTERVAL: Duration = Duration::from_millis(1500);
 const WAIT_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Nobody answered a moment ago: calls that fail meanwhile do not ask everybody again.
-const SETTLED_FOR: Duration = Duration::from_secs(1);
+const SETTLE_DURATION: Duration = Duration::from_secs(1);
 /// In the data directory: the addresses that were learnt, one a line.
 const KEPT: &str = "servers";
 
@@ -134,7 +134,7 @@ impl Servers {
         if self.has_left(place) {
             return true;
         }
-        if nobody.is_some_and(|at| at.elapsed() < SETTLED_FOR) {
+        if nobody.is_some_and(|at| at.elapsed() < SETTLE_DURATION) {
             return false;
         }
         let present = (!is_silent).then(|| place.server.clone());

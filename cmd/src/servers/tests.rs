@@ -152,7 +152,7 @@ async fn a_server_that_answers_is_kept_and_so_is_one_when_nobody_does() {
     assert!(!servers.reconsider(&servers.place(), &clients, false).await);
     assert_eq!(servers.place().server, a.url, "nobody is better");
     b.silent.store(false, SeqCst);
-    tokio::time::sleep(SETTLED_FOR).await;
+    tokio::time::sleep(SETTLE_DURATION).await;
     assert!(servers.reconsider(&servers.place(), &clients, false).await);
     assert_eq!(servers.place().server, b.url);
 }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 /// How often a cluster that is not up yet is asked again: there is nothing to watch before it answers.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Between two looks of `--watch`.
-const WATCH: Duration = Duration::from_secs(2);
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 /// Nobody answers, or not to us.
 const NO_ANSWER: u8 = 2;
 /// Takes the cursor to the upper left corner and clears what is below.
@@ -73,6 +73,6 @@ async fn watch(args: &StatusArgs) -> ExitCode {
             print!("{clear}{now}");
             last = now;
         }
-        tokio::time::sleep(WATCH).await;
+        tokio::time::sleep(WATCH_INTERVAL).await;
     }
 }

@@ -33,9 +33,9 @@ const FIRST_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest pause before a restart, so that a mended machine is used again within the minute.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// A component that ran this long was well: its next failure starts again with the first pause.
-const WELL_AFTER: Duration = Duration::from_secs(60);
+const WELL_DURATION: Duration = Duration::from_secs(60);
 /// How long components may take to end; longer than the kubelet's last status, shorter than init systems wait.
-const STOP_TIME: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Owns the components of the process.
 pub struct Supervisor {
@@ -99,7 +99,7 @@ impl Supervisor {
                 if stop.is_cancelled() {
                     break;
                 }
-                if began.elapsed() >= WELL_AFTER {
+                if began.elapsed() >= WELL_DURATION {
                     pause = FIRST_RETRY_INTERVAL;
                 }
                 counts.restarted(name);
@@ -126,7 +126,7 @@ impl Supervisor {
         self.watch.watcher().stopping();
         self.stop.cancel();
         let all = async { while self.components.join_next().await.is_some() {} };
-        if tokio::time::timeout(STOP_TIME, all).await.is_err() {
+        if tokio::time::timeout(STOP_TIMEOUT, all).await.is_err() {
             tracing::warn!("some components did not end in time");
         }
     }

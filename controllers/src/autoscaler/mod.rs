@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 const CONTROLLER: &str = "horizontal-pod-autoscaler";
 /// Upstream's --horizontal-pod-autoscaler-sync-period.
-const PERIOD: Duration = Duration::from_secs(15);
+const SYNC_INTERVAL: Duration = Duration::from_secs(15);
 /// Upstream's --horizontal-pod-autoscaler-tolerance.
 const TOLERANCE: f64 = 0.1;
 
@@ -109,7 +109,7 @@ impl Reconciler for Autoscalers {
             let api: Api<HorizontalPodAutoscaler> = api_for(&self.client, key);
             api.replace_status(&key.name, &PostParams::default(), &changed).await?;
         }
-        Ok(Action::RequeueAfter(PERIOD))
+        Ok(Action::RequeueAfter(SYNC_INTERVAL))
     }
 }
 

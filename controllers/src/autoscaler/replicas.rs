@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Upstream's --horizontal-pod-autoscaler-cpu-initialization-period and -initial-readiness-delay.
-const INITIALIZATION: SignedDuration = SignedDuration::from_secs(300);
+const INITIALIZATION_PERIOD: SignedDuration = SignedDuration::from_secs(300);
 const READINESS_DELAY: SignedDuration = SignedDuration::from_secs(30);
 
 pub const NO_PODS: &str = "no pods returned by selector while calculating replica count";
@@ -97,7 +97,7 @@ impl Crowd<'_> {
         // Never told is long ago, as Go's zero time.
         let changed = ready.last_transition_time.as_ref().map_or(Timestamp::MIN, |t| t.0);
         let later = |time: Timestamp, by: SignedDuration| time.checked_add(by).unwrap_or(Timestamp::MAX);
-        if later(started, INITIALIZATION) > self.now {
+        if later(started, INITIALIZATION_PERIOD) > self.now {
             ready.status == "False" || sample.at < later(changed, sample.window)
         } else {
             ready.status == "False" && later(started, READINESS_DELAY) > changed

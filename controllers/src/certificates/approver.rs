@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// How long a request for a serving certificate waits for its node's addresses, and how often it is looked at meanwhile.
-const ADDRESSES_COME: SignedDuration = SignedDuration::from_secs(60);
+const ADDRESSES_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 struct Approver {
@@ -87,7 +87,7 @@ impl Reconciler for Approver {
 /// The node's newest addresses may not have come here yet; after a while they will not come.
 fn not_yet(csr: &CertificateSigningRequest) -> Action {
     let created = csr.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    if Timestamp::now().duration_since(created) < ADDRESSES_COME {
+    if Timestamp::now().duration_since(created) < ADDRESSES_TIMEOUT {
         Action::RequeueAfter(LOOK_INTERVAL)
     } else {
         Action::AwaitChange

@@ -19,13 +19,13 @@ pub(super) const LEGACY_UNKNOWN: &str = well_known::SIGNER_LEGACY_UNKNOWN;
 const PROXY: &str = "system:kube-proxy";
 
 /// Upstream's `--cluster-signing-duration`, a year: the longest life of a certificate.
-const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+const MAX_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Less would be gone before clocks agree on it (upstream's lower bound).
-const MIN_LIFE: Duration = Duration::from_secs(600);
+const MIN_LIFETIME: Duration = Duration::from_secs(600);
 
 /// Upstream's times after which a request is deleted: decided or failed, and still undecided.
-const DECIDED_FOR: SignedDuration = SignedDuration::from_hours(1);
-const PENDING_FOR: SignedDuration = SignedDuration::from_hours(24);
+const DECIDED_TTL: SignedDuration = SignedDuration::from_hours(1);
+const PENDING_TTL: SignedDuration = SignedDuration::from_hours(24);
 
 /// A right by which the requester may have this approved: the subresource of `certificatesigningrequests` to `create`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,7 +190,7 @@ fn usages(wanted: &Wanted, purpose: &str) -> Result<(), String> {
 /// As long as was asked for, but at least ten minutes and at most a year.
 pub(super) fn life(expiration_seconds: Option<i32>) -> Duration {
     let asked = expiration_seconds.map(|s| Duration::from_secs(u64::try_from(s).unwrap_or_default()));
-    asked.map_or(LIFE, |asked| asked.clamp(MIN_LIFE, LIFE))
+    asked.map_or(MAX_LIFETIME, |asked| asked.clamp(MIN_LIFETIME, MAX_LIFETIME))
 }
 
 /// When the request may be deleted. One that was approved waits for its signature as long as that takes.
@@ -201,12 +201,12 @@ pub(super) fn end_of(csr: &CertificateSigningRequest) -> Option<Timestamp> {
     for condition in conditions.iter().filter(|c| over(&c.type_)) {
         ends.extend(
             timestamp(condition.last_update_time.as_ref())
-                .map(|at| at.saturating_add(DECIDED_FOR).unwrap_or(at)),
+                .map(|at| at.saturating_add(DECIDED_TTL).unwrap_or(at)),
         );
     }
     if conditions.is_empty() && !is_issued(csr) {
         let created = timestamp(csr.metadata.creation_timestamp.as_ref());
-        ends.extend(created.map(|at| at.saturating_add(PENDING_FOR).unwrap_or(at)));
+        ends.extend(created.map(|at| at.saturating_add(PENDING_TTL).unwrap_or(at)));
     }
     ends.extend(certificate_end(csr));
     ends.into_iter().min()

@@ -14,7 +14,7 @@ const FAMILY: &str = well_known::IP_ADDRESS_FAMILY;
 const MANAGED_BY: &str = well_known::IP_ADDRESS_MANAGED_BY;
 const ALLOCATOR: &str = "ipallocator.k8s.io";
 /// How long an address may be there before its Service is seen; upstream's, from its timeout of requests.
-const GRACE: SignedDuration = SignedDuration::from_secs(60);
+const GRACE_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 
 /// The cluster IPs that a Service holds.
 pub fn ips(service: &Service) -> impl Iterator<Item = IpAddr> {
@@ -117,7 +117,7 @@ pub fn fate(address: &IPAddress, holds: impl Fn(&str, &str) -> Option<bool>, now
         Some(false) => Fate::Wrong,
         None => {
             let made = address.creation_timestamp().map_or(now, |made| made.0);
-            let left = GRACE - now.duration_since(made);
+            let left = GRACE_PERIOD - now.duration_since(made);
             if left.is_positive() { Fate::Waits(left.try_into().unwrap_or_default()) } else { Fate::Leaked }
         }
     }

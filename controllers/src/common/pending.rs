@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// After this the informer is believed as it is; upstream's expectations expire after five minutes, but ours watch
 /// revisions, which cannot be missed but by a relist that skipped a short-lived object.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PENDING_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 struct Writes {
@@ -53,7 +53,7 @@ impl Pending {
             })
         });
         let done = writes.deleted.is_empty() && writes.created <= informer.revision();
-        let expired = writes.since.is_none_or(|since| since.elapsed() > PATIENCE);
+        let expired = writes.since.is_none_or(|since| since.elapsed() > PENDING_TIMEOUT);
         if done || expired {
             all.remove(owner);
         }

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 const CONTROLLER: &str = "cronjob-controller";
 /// A little late rather than a little early; upstream's.
-const MARGIN: Duration = Duration::from_millis(100);
+const WAKE_DELAY: Duration = Duration::from_millis(100);
 
 struct CronJobs {
     client: kube::Client,
@@ -109,7 +109,7 @@ impl CronJobs {
         Ok(schedule::next_look(cron, clock, now).map_or(Action::AwaitChange, |next| {
             let left = next.as_millisecond() - now.as_millisecond();
             let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
-            Action::RequeueAfter(left + MARGIN)
+            Action::RequeueAfter(left + WAKE_DELAY)
         }))
     }
 

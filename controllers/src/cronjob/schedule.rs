@@ -9,10 +9,10 @@ use std::time::Duration;
 /// More missed times than this are worth a warning; upstream's.
 const TOO_MANY: usize = 100;
 /// A last start further in the future than this is the work of a clock that was wrong.
-const TRUSTED: SignedDuration = SignedDuration::from_mins(10);
+const TRUST_PERIOD: SignedDuration = SignedDuration::from_mins(10);
 /// How far back a time may lie to be served when nothing tells what was served: as long as the controller may take to
 /// look.
-const LOOK_BACK: SignedDuration = SignedDuration::from_secs(60);
+const LOOK_BACK_WINDOW: SignedDuration = SignedDuration::from_secs(60);
 
 /// A schedule with the zone whose clocks it means.
 pub struct Clock {
@@ -71,8 +71,8 @@ fn since(cron: &CronJob, now: Timestamp) -> Option<Timestamp> {
     let since = last.or(cron.metadata.creation_timestamp.as_ref())?.0;
     // The clock was set back since. What it has shown already was served; what comes now is due, but for periods of
     // `@every` that are longer than the look back: those wait until the clock has caught up.
-    let is_ahead = since > ago(now, -TRUSTED);
-    Some(if is_ahead { ago(now, LOOK_BACK) } else { since })
+    let is_ahead = since > ago(now, -TRUST_PERIOD);
+    Some(if is_ahead { ago(now, LOOK_BACK_WINDOW) } else { since })
 }
 
 /// The last time of the schedule that has passed since the last start (or since the CronJob came), not before the

@@ -7,7 +7,7 @@ mod pod;
 mod status;
 
 use crate::clients::Clients;
-use crate::common::pending::{PATIENCE, Pending};
+use crate::common::pending::{PENDING_TIMEOUT, Pending};
 use crate::common::pod_control::{PodControl, patch_owner};
 use crate::common::revisions::{self, Found, History, Subject};
 use crate::common::{narrow_selector, ownership, pods};
@@ -132,7 +132,7 @@ impl Reconciler for DaemonSets {
             return Ok(Action::AwaitChange);
         };
         if !self.pending.seen(key, &self.pods) {
-            return Ok(Action::RequeueAfter(PATIENCE));
+            return Ok(Action::RequeueAfter(PENDING_TIMEOUT));
         }
         let (Some(spec), Some(selector)) = (set.spec.as_ref(), selector(&set)) else {
             let message = "This daemon set is selecting all pods. A non-empty selector is required.";

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 const CONTROLLER: &str = "disruption-controller";
 /// Until owners that had no size are asked again.
-const UNKNOWN: Duration = Duration::from_secs(60);
+const UNKNOWN_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 struct Budgets {
     client: kube::Client,
@@ -144,7 +144,7 @@ impl Reconciler for Budgets {
                 self.write(key, &budget, plan::failed(&budget, &why, now)).await?;
                 // What has no size now may get one without a word to us: a kind that is served a moment later.
                 if matches!(error, ReconcileError::Other(_)) {
-                    Ok(Action::RequeueAfter(UNKNOWN))
+                    Ok(Action::RequeueAfter(UNKNOWN_RETRY_INTERVAL))
                 } else {
                     Err(error)
                 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long an eviction may take to become a deletion; upstream's.
-const EVICTION_TAKES: SignedDuration = SignedDuration::from_secs(120);
+const EVICTION_TIMEOUT: SignedDuration = SignedDuration::from_secs(120);
 const ALLOWED: &str = "DisruptionAllowed";
 
 /// Whether the owners' sizes count, rather than the pods that are there.
@@ -127,7 +127,7 @@ fn disrupted(status: &PodDisruptionBudgetStatus, pods: &[Arc<Pod>], now: Timesta
     for pod in pods.iter().filter(|pod| !deleting(pod.as_ref())) {
         let granted = status.disrupted_pods.as_ref().and_then(|all| all.get(&pod.name_any()));
         let Some(granted) = granted else { continue };
-        let Ok(due) = granted.0.checked_add(EVICTION_TAKES) else { continue };
+        let Ok(due) = granted.0.checked_add(EVICTION_TIMEOUT) else { continue };
         if due > now {
             let wait = Duration::try_from(due.duration_since(now)).unwrap_or_default();
             found.again = Some(found.again.map_or(wait, |least| least.min(wait)));

@@ -6,7 +6,7 @@ use super::plan::{Frame, Group};
 use super::writer::{self, Writer};
 use crate::clients::Clients;
 use crate::common::ownership::controller_reference;
-use crate::common::pending::{PATIENCE, Pending};
+use crate::common::pending::{PENDING_TIMEOUT, Pending};
 use crate::common::services::Family;
 use crate::common::trigger;
 use coracle_api::well_known;
@@ -60,7 +60,7 @@ impl Reconciler for Mirror {
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         if !self.writer.pending.seen(key, &self.writer.slices) {
-            return Ok(Action::RequeueAfter(PATIENCE));
+            return Ok(Action::RequeueAfter(PENDING_TIMEOUT));
         }
         let custom = self.services.get_key(key).is_some_and(|service| {
             let spec = service.spec.as_ref();

@@ -9,7 +9,7 @@ mod writer;
 
 use crate::clients::Clients;
 use crate::common::ownership::controller_reference;
-use crate::common::pending::{PATIENCE, Pending};
+use crate::common::pending::{PENDING_TIMEOUT, Pending};
 use crate::common::pods;
 use crate::common::services::{self, Family, HEADLESS, ServiceSelectors};
 use crate::common::trigger::{self, Triggers};
@@ -113,7 +113,7 @@ impl Reconciler for Slices {
             return Ok(Action::AwaitChange);
         };
         if !self.writer.pending.seen(key, &self.writer.slices) {
-            return Ok(Action::RequeueAfter(PATIENCE));
+            return Ok(Action::RequeueAfter(PENDING_TIMEOUT));
         }
         let pods = self.pods.labelled(&key.namespace, |labels| services::selects(selector, labels));
         let families = services::families(&service);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// While a new resource is being listed, nothing may be decided from the absence of dependents.
-const UNSYNCED: Duration = Duration::from_secs(1);
+const UNSYNCED_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub struct Collector {
     pub client: kube::Client,
@@ -88,7 +88,7 @@ impl Collector {
         meta: &ObjectMeta,
     ) -> Result<Action, ReconcileError> {
         if !self.monitors.synced() {
-            return Ok(Action::RequeueAfter(UNSYNCED));
+            return Ok(Action::RequeueAfter(UNSYNCED_TIMEOUT));
         }
         let blocking = lock(&self.graph).blocking(id);
         if blocking.is_empty() {
@@ -213,7 +213,7 @@ impl Collector {
     async fn orphan_dependents(&self, id: Id) -> Result<Action, ReconcileError> {
         let Some(node) = self.node(id) else { return Ok(Action::AwaitChange) };
         if !self.monitors.synced() {
-            return Ok(Action::RequeueAfter(UNSYNCED));
+            return Ok(Action::RequeueAfter(UNSYNCED_TIMEOUT));
         }
         let api = api::api(&self.client, &node.resource, &node.namespace);
         let Some(meta) = api::live(&api, &node.name, |uid| Id::of(uid) == id).await? else {

@@ -19,7 +19,7 @@ mod view;
 use crate::clients::Clients;
 use crate::common::narrow_selector;
 use crate::common::ownership;
-use crate::common::pending::{PATIENCE, Pending};
+use crate::common::pending::{PENDING_TIMEOUT, Pending};
 use crate::common::pod_control::PodControl;
 use crate::metrics::Metrics;
 use backoff::Record;
@@ -106,7 +106,7 @@ impl Reconciler for Jobs {
             if !is_finished(&job) {
                 counted::looked_at(&self.metrics, &job, SyncAction::Reconciling, true, began.elapsed());
             }
-            return Ok(Action::RequeueAfter(PATIENCE));
+            return Ok(Action::RequeueAfter(PENDING_TIMEOUT));
         }
         if is_finished(&job) {
             self.forget(key);

@@ -23,7 +23,7 @@ const PRESSURES: [(&str, &str); 4] = [
 const VOUCHED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
 /// A time further in the future than this is the work of a clock that was wrong.
-const TRUSTED: SignedDuration = SignedDuration::from_mins(1);
+const TRUST_PERIOD: SignedDuration = SignedDuration::from_mins(1);
 
 pub fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondition> {
     node.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == type_)
@@ -105,7 +105,7 @@ pub fn taints(node: &Node, leave: bool, now: Timestamp) -> Vec<Taint> {
     let stays = |t: &Taint| !is_ours(t) || wanted.contains(&(t.key.as_str(), t.effect.as_str()));
     let mut all: Vec<Taint> = present.into_iter().filter(stays).collect();
     for taint in all.iter_mut().filter(|t| is_ours(t)) {
-        let ahead = taint.time_added.as_ref().is_some_and(|t| t.0.duration_since(now) > TRUSTED);
+        let ahead = taint.time_added.as_ref().is_some_and(|t| t.0.duration_since(now) > TRUST_PERIOD);
         if ahead {
             taint.time_added = Some(Time(now));
         }

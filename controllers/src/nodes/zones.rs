@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Nodes on which a zone's state does not depend.
 const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
 /// How long a count of all nodes is good for.
-const FRESH: Duration = Duration::from_secs(1);
+const FRESH_PERIOD: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
@@ -113,7 +113,7 @@ fn interval(count: Count, lifecycle: &Lifecycle) -> Option<Duration> {
 impl Inner {
     /// Counts all nodes, unless that was done just now.
     fn look(&mut self, most: f64, now: Instant, all: impl FnOnce() -> Vec<Arc<Node>>) {
-        if self.counted.is_some_and(|at| now.duration_since(at) <= FRESH) {
+        if self.counted.is_some_and(|at| now.duration_since(at) <= FRESH_PERIOD) {
             return;
         }
         self.counts = count(&all());

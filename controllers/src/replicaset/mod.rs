@@ -8,7 +8,7 @@ mod status;
 
 use crate::clients::Clients;
 use crate::common::ownership::{self, controller_of};
-use crate::common::pending::{PATIENCE, Pending};
+use crate::common::pending::{PENDING_TIMEOUT, Pending};
 use crate::common::pod_control::PodControl;
 use crate::common::pods;
 use coracle_client::informer::{Delta, api_for, deleting, uid_of};
@@ -63,7 +63,7 @@ impl<S: Replicated> Reconciler for Sets<S> {
             return Ok(Action::AwaitChange);
         };
         if !self.pending.seen(key, &self.pods) {
-            return Ok(Action::RequeueAfter(PATIENCE));
+            return Ok(Action::RequeueAfter(PENDING_TIMEOUT));
         }
         let owned = match set.selector() {
             Some(selector) => self.control.claim(set.as_ref(), &self.pods, &selector, None).await?,

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long an answer of discovery is good for; custom resources come and go slowly.
-const DISCOVERED_FOR: Duration = Duration::from_secs(30);
+const DISCOVERY_TTL: Duration = Duration::from_secs(30);
 
 type Name = (String, String);
 
@@ -54,7 +54,7 @@ impl Resources {
         {
             // Plain data, whole after a panic.
             let known = self.custom.lock().unwrap_or_else(PoisonError::into_inner);
-            if known.0.is_some_and(|at| at.elapsed() < DISCOVERED_FOR) {
+            if known.0.is_some_and(|at| at.elapsed() < DISCOVERY_TTL) {
                 return Ok(known.1.get(&key).cloned());
             }
         }

@@ -21,11 +21,11 @@ use tokio_util::sync::CancellationToken;
 const CONTROLLER: &str = "resourcequota-controller";
 
 /// Upstream's --resource-quota-sync-period; a fifth of it more or less.
-const RESYNC: Duration = Duration::from_secs(300);
+const RESYNC_INTERVAL: Duration = Duration::from_secs(300);
 
 /// A write that admission has charged and the store not yet taken looks like a leak for a moment; this is longer than
 /// any write takes.
-const IN_FLIGHT: Duration = Duration::from_millis(500);
+const IN_FLIGHT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Passes that find less than what is charged, while charges go on, before the count is believed.
 const PATIENCE: u32 = 3;
@@ -92,7 +92,7 @@ impl Reconciler for Quotas {
 }
 
 fn resync() -> Action {
-    Action::RequeueAfter(RESYNC.mul_f64(rand::rng().random_range(0.8..1.2)))
+    Action::RequeueAfter(RESYNC_INTERVAL.mul_f64(rand::rng().random_range(0.8..1.2)))
 }
 
 fn same(status: &Value, hard: &Amounts, used: &Amounts) -> bool {
@@ -124,7 +124,7 @@ impl Quotas {
             doubt.version = version.to_owned();
             doubt.since = Instant::now();
         }
-        let left = IN_FLIGHT.checked_sub(doubt.since.elapsed())?;
+        let left = IN_FLIGHT_TIMEOUT.checked_sub(doubt.since.elapsed())?;
         (doubt.passes <= PATIENCE && !left.is_zero()).then_some(left)
     }
 

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 const ACCOUNT: &str = "legacy-service-account-token-cleaner";
 /// Upstream's `--legacy-service-account-token-clean-up-period`, in days.
 const CLEAN_UP_DAYS: i64 = 365;
-const INTERVAL: Duration = Duration::from_secs(24 * 3600);
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 const LAST_USED: &str = well_known::LEGACY_TOKEN_LAST_USED;
 const INVALID_SINCE: &str = well_known::LEGACY_TOKEN_INVALID_SINCE;
 const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
@@ -74,7 +74,7 @@ impl Reconciler for Cleaner {
         let tracked = maps.get_opt(TRACKING).await?.and_then(|map| map.data?.get("since")?.parse().ok());
         let now = Timestamp::now();
         let Some(limit) = tracked.and_then(|since| limit(since, now)) else {
-            return Ok(Action::RequeueAfter(INTERVAL));
+            return Ok(Action::RequeueAfter(CLEANUP_INTERVAL));
         };
         for secret in self.secrets.list() {
             let step = step(&secret, limit);
@@ -83,7 +83,7 @@ impl Reconciler for Cleaner {
             }
             self.take(&secret, step, now).await?;
         }
-        Ok(Action::RequeueAfter(INTERVAL))
+        Ok(Action::RequeueAfter(CLEANUP_INTERVAL))
     }
 }
 

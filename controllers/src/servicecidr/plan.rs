@@ -16,7 +16,7 @@ const MANAGED_BY: &str = well_known::IP_ADDRESS_MANAGED_BY;
 /// Who reserves addresses for Services; others' IPAddress objects hold no range back.
 const ALLOCATOR: &str = "ipallocator.k8s.io";
 /// How long every API server has to notice that a range gives no more addresses; upstream's `deletionGracePeriod`.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE_PERIOD: Duration = Duration::from_secs(10);
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
@@ -50,7 +50,7 @@ pub(super) fn step(
     }
     let since = range.metadata.deletion_timestamp.as_ref().map_or(now, |t| t.0);
     let passed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
-    if passed < GRACE { Step::Wait(GRACE - passed) } else { Step::Release }
+    if passed < GRACE_PERIOD { Step::Wait(GRACE_PERIOD - passed) } else { Step::Release }
 }
 
 /// The condition Ready, unless it says so already. One that was set to False by somebody else for a range that stays is

@@ -8,7 +8,7 @@ mod plan;
 mod status;
 
 use crate::clients::Clients;
-use crate::common::pending::{PATIENCE, Pending};
+use crate::common::pending::{PENDING_TIMEOUT, Pending};
 use crate::common::pod_control::PodControl;
 use crate::common::revisions::{self, Found, History, Subject};
 use crate::common::{code_of, message_of, narrow_selector, ownership, pods};
@@ -84,7 +84,7 @@ impl Reconciler for StatefulSets {
             return Ok(Action::AwaitChange);
         };
         if !self.pending.seen(key, &self.pods) {
-            return Ok(Action::RequeueAfter(PATIENCE));
+            return Ok(Action::RequeueAfter(PENDING_TIMEOUT));
         }
         let (Some(spec), Some(selector)) = (set.spec.as_ref(), selector(&set)) else {
             return Ok(Action::AwaitChange);

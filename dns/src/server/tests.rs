@@ -96,7 +96,7 @@ impl Running {
 
 #[tokio::test]
 async fn silent_resolvers_outside_hold_up_no_name_of_the_cluster() {
-    let running = running(IDLE).await;
+    let running = running(IDLE_TIMEOUT).await;
     let flood = UdpSocket::bind("127.0.0.2:0").await.expect("a socket");
     flood.connect(running.udp).await.expect("connected");
     for n in 0..2_000 {
@@ -115,7 +115,7 @@ async fn silent_resolvers_outside_hold_up_no_name_of_the_cluster() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_questions_leaves_others_their_answers() {
-    let running = running(IDLE).await;
+    let running = running(IDLE_TIMEOUT).await;
     let flood = UdpSocket::bind("127.0.0.2:0").await.expect("a socket");
     let target = running.udp;
     let flooding = tokio::spawn(async move {
@@ -138,7 +138,7 @@ async fn a_flood_of_questions_leaves_others_their_answers() {
 
 #[tokio::test]
 async fn the_connections_of_one_client_are_no_others() {
-    let running = running(IDLE).await;
+    let running = running(IDLE_TIMEOUT).await;
     let mut held = vec![running.connect_from("127.0.0.4").await];
     assert!(Running::is_answered(&mut held[0]).await);
     for _ in 0..CONNECTIONS + 50 {

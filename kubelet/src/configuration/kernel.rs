@@ -25,7 +25,7 @@ const RESERVATIONS: [(&str, MemoryReservation); 2] =
 const SWAP: [(&str, bool); 2] = [("NoSwap", false), ("LimitedSwap", true)];
 
 /// The kernel's period in which it counts what a cgroup takes of CPUs; upstream's.
-const PERIOD: Duration = Duration::from_millis(100);
+const CFS_PERIOD: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelSettings {
@@ -56,7 +56,7 @@ impl Default for KernelSettings {
         Self {
             cgroup_driver: None,
             cfs_quota: true,
-            cfs_period: PERIOD,
+            cfs_period: CFS_PERIOD,
             single_process_oom_kill: None,
             throttling_factor: None,
             reservation: MemoryReservation::None,

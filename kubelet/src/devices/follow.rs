@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A plugin that has no news says nothing at all, not even that it listens.
-const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
+const ENDLESS_TIMEOUT: Duration = Duration::from_secs(365 * 86_400);
 
 impl Devices {
     pub(super) async fn follow(self: Arc<Self>, name: String, socket: PathBuf, life: u64) {
-        match self.listen_to(&name, &PluginClient::new(&socket, FOR_EVER), life).await {
+        match self.listen_to(&name, &PluginClient::new(&socket, ENDLESS_TIMEOUT), life).await {
             Ok(()) => tracing::info!(resource = name, "the device plugin is away"),
             Err(error) => tracing::warn!(resource = name, %error, "the device plugin is away"),
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a word holds whose driver does not say; upstream's.
-const HOLDS: Duration = Duration::from_secs(30);
+const DEFAULT_HEALTH_TTL: Duration = Duration::from_secs(30);
 /// What a status may hold of a driver's message.
 const MESSAGE_BYTES: usize = 1024;
 
@@ -38,7 +38,7 @@ impl Health {
                 holds: u64::try_from(told.health_check_timeout_seconds)
                     .ok()
                     .filter(|seconds| *seconds > 0)
-                    .map_or(HOLDS, Duration::from_secs),
+                    .map_or(DEFAULT_HEALTH_TTL, Duration::from_secs),
                 message: shortened(told.message),
                 at: now,
             };
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(health.expire("d", start + Duration::from_secs(4)), [].into());
         assert_eq!(health.expire("d", start + Duration::from_secs(5)), [device("b")].into());
         assert_eq!(health.of("d", &device("b")), ("Unknown", None));
-        assert_eq!(health.next("d"), Some(start + HOLDS));
+        assert_eq!(health.next("d"), Some(start + DEFAULT_HEALTH_TTL));
         assert_eq!(health.forget("d"), [device("a"), device("b")].into());
         assert_eq!(health.next("d"), None);
     }

@@ -31,7 +31,7 @@ const DISCARDED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between looks whether it is.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two evictions; upstream's monitoring period.
-const PERIOD: Duration = Duration::from_secs(10);
+const MONITOR_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Evicts until `stop`. `due` is what the heartbeat found out.
 pub async fn run(kubelet: Arc<Kubelet>, mut due: watch::Receiver<Option<Rule>>, stop: CancellationToken) {
@@ -41,7 +41,7 @@ pub async fn run(kubelet: Arc<Kubelet>, mut due: watch::Receiver<Option<Rule>>, 
             if let Some(rule) = rule.filter(|rule| rule.crossed(&at, true)) {
                 relieve(&kubelet, rule, (looked, &at)).await;
             }
-            tokio::time::sleep(PERIOD).await;
+            tokio::time::sleep(MONITOR_INTERVAL).await;
         }
     };
     stop.run_until_cancelled(work).await;

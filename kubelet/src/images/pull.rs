@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, Semaphore, oneshot};
 
 /// How long a pull that nobody waits for any more may go on before it makes room for others: a registry may hang for good.
 /// The runtime leaves nothing behind that hinders the next one.
-const UNWANTED: Duration = Duration::from_secs(60);
+const UNWANTED_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why there is no image, in the words of `state.waiting`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ impl Puller {
             let _turn = turn;
             let abandoned = async {
                 answer.closed().await;
-                tokio::time::sleep(UNWANTED).await;
+                tokio::time::sleep(UNWANTED_TIMEOUT).await;
             };
             let pulled = tokio::select! {
                 pulled = this.pull_in_turn(&name, login, sandbox, asked) => Some(pulled),

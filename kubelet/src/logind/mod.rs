@@ -21,7 +21,7 @@ const TOLD: &str = "PrepareForShutdown";
 const DROP_IN: &str = "99-kubelet.conf";
 const SIGHUP: i32 = 1;
 /// How long logind may take to read its configuration anew, and between looks whether it has.
-const RELOAD: Duration = Duration::from_secs(5);
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +108,7 @@ impl Logind {
         written.map_err(|source| LogindError::DropIn { path, source })?;
         let args = [Arg::Text("systemd-logind.service"), Arg::Text("all"), Arg::Int(SIGHUP)];
         self.bus.call(SYSTEMD, "org.freedesktop.systemd1.Manager", "KillUnit", &args).await?;
-        let late = Instant::now() + RELOAD;
+        let late = Instant::now() + RELOAD_TIMEOUT;
         loop {
             let there = self.delay().await?;
             if there >= needed {

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 /// What the node's condition says while the machine is about to be shut down.
 const SHUTTING_DOWN: &str = "node is shutting down";
 /// While it is not, so that the node is Ready soon after the runtime is.
-const LOOK_WHEN_DOWN: Duration = Duration::from_secs(1);
+const DOWN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a renewal may take; several must fit into the 40 s after which a node counts as lost.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after the API server did not answer.
@@ -242,7 +242,11 @@ impl Heart {
     }
 
     fn pause(&self) -> Duration {
-        if self.runtime.is_well() { self.kubelet.now().registration.status_update } else { LOOK_WHEN_DOWN }
+        if self.runtime.is_well() {
+            self.kubelet.now().registration.status_update
+        } else {
+            DOWN_CHECK_INTERVAL
+        }
     }
 
     /// Whoever says that the machine is another one is corrected, as upstream has it.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The longest pause before claims that were not given back are tried again: whoever waits for a device waits for it.
-const MAX_RELEASE_RETRY: Duration = Duration::from_secs(30);
+const MAX_RELEASE_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Attempts in a row that went wrong, and when the next one is due.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,7 +71,9 @@ impl Worker {
         self.claims = match &released {
             Ok(()) => Claims::default(),
             Err(_) => Claims {
-                release_at: Some(Instant::now() + pause(self.claims.release_failures, MAX_RELEASE_RETRY)),
+                release_at: Some(
+                    Instant::now() + pause(self.claims.release_failures, MAX_RELEASE_RETRY_INTERVAL),
+                ),
                 release_failures: self.claims.release_failures + 1,
                 ..self.claims
             },

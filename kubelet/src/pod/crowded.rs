@@ -12,14 +12,14 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Between looks; as often as eviction looks.
-const PERIOD: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Looks until `stop`, where there is a limit.
 pub async fn run(kubelet: Arc<Kubelet>, stop: CancellationToken) {
     let Some(limit) = kubelet.pids.clone() else { return };
     // What was refused before this process started is told once more, which says when it was noticed.
     let mut known = HashMap::new();
-    while stop.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_some() {
+    while stop.run_until_cancelled(tokio::time::sleep(CHECK_INTERVAL)).await.is_some() {
         let pods: Vec<_> = kubelet.register.lock().values().map(|slot| slot.pod.clone()).collect();
         let (of, names) = (limit.clone(), kubelet.cgroups.names());
         let seen = reading("refused processes", move || count(&of, names, pods)).await.unwrap_or_default();

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 /// A start that the spec or a missing object spoils is tried again after this; upstream's pod worker back-off.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a container waits for the Services that it is told of while the server is away.
-const SERVICES: Duration = Duration::from_secs(2);
+const SERVICES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What was found out of an image that has to be there; `None` where nobody asked.
 #[derive(Default)]
@@ -340,7 +340,7 @@ impl Worker {
         if self.kubelet.last_seen.is_heard() {
             return self.kubelet.services.synced().await;
         }
-        let patience = if self.kubelet.config.standalone { Duration::ZERO } else { SERVICES };
+        let patience = if self.kubelet.config.standalone { Duration::ZERO } else { SERVICES_TIMEOUT };
         // What is known by then counts.
         let _ = tokio::time::timeout(patience, self.kubelet.services.synced()).await;
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Pause after the first failure, doubled from one to the next; upstream's for operations of a pod.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest pause. Whoever has mended what stood in the way waits for it.
-const MAX_RETRY: Duration = Duration::from_secs(30);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// So many refusals of the runtime are accidents: half a second, one and two seconds lie between them.
 const ACCIDENTS: u32 = 3;
 /// How long the runtime may take for one call beyond the grace period before it counts as one that hangs. Ending two hundred
@@ -42,7 +42,7 @@ pub struct Stubborn {
 impl Stubborn {
     /// The pause before the next try.
     pub fn failed(&mut self, error: &EndError) -> Duration {
-        let pause = RETRY_INTERVAL.saturating_mul(1 << self.failures.min(16)).min(MAX_RETRY);
+        let pause = RETRY_INTERVAL.saturating_mul(1 << self.failures.min(16)).min(MAX_RETRY_INTERVAL);
         self.failures += 1;
         self.refusals += match error {
             EndError::Runtime(RuntimeError::Failed { .. }) | EndError::Cgroup(_) => 1,

@@ -48,7 +48,7 @@ pub enum Report {
 }
 
 /// What a question may wait for others of the same moment.
-const MARK: Duration = Duration::from_millis(50);
+const MARK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How often a question is put that comes to nothing; upstream's.
 const TRIES: usize = 3;
@@ -113,8 +113,8 @@ fn ticks(period: Duration) -> Interval {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     let epoch = *EPOCH.get_or_init(Instant::now);
     let due = Instant::now() + period;
-    let past = (due - epoch).as_nanos() % MARK.as_nanos();
-    let first = due + (MARK - Duration::from_nanos(u64::try_from(past).unwrap_or_default()));
+    let past = (due - epoch).as_nanos() % MARK_INTERVAL.as_nanos();
+    let first = due + (MARK_INTERVAL - Duration::from_nanos(u64::try_from(past).unwrap_or_default()));
     let mut ticks = tokio::time::interval_at(first, period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     ticks
@@ -148,12 +148,12 @@ mod tests {
             let mut ticks = ticks(period);
             let first = ticks.tick().await;
             let late = first - (began + period);
-            assert!(late <= MARK, "{late:?}");
+            assert!(late <= MARK_INTERVAL, "{late:?}");
             assert_eq!(ticks.tick().await - first, period);
             seen.push(first);
             tokio::time::sleep(Duration::from_millis(17)).await;
         }
-        let apart = |pair: &[Instant]| (pair[1] - pair[0]).as_millis() % MARK.as_millis();
+        let apart = |pair: &[Instant]| (pair[1] - pair[0]).as_millis() % MARK_INTERVAL.as_millis();
         assert!(seen.windows(2).all(|pair| apart(pair) == 0), "{seen:?}");
     }
 }

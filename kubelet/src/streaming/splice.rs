@@ -11,9 +11,9 @@ const BUFFER: usize = 32 * 1024;
 
 /// How long the other direction may go on once one has ended. SPDY knows no half-closed connection (its streams have
 /// that), so this only lets the last bytes out; without it a vanished client would keep its command for ever.
-const LINGER: Duration = Duration::from_secs(10);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Copies both ways until both have ended, or one and [`LINGER`].
+/// Copies both ways until both have ended, or one and [`LINGER_TIMEOUT`].
 pub(super) async fn splice<A, B>(client: A, server: B)
 where
     A: AsyncRead + AsyncWrite,
@@ -24,8 +24,8 @@ where
     let mut up = std::pin::pin!(pipe(client_read, server_write));
     let mut down = std::pin::pin!(pipe(server_read, client_write));
     let rest = tokio::select! {
-        () = &mut up => tokio::time::timeout(LINGER, down).await,
-        () = &mut down => tokio::time::timeout(LINGER, up).await,
+        () = &mut up => tokio::time::timeout(LINGER_TIMEOUT, down).await,
+        () = &mut down => tokio::time::timeout(LINGER_TIMEOUT, up).await,
     };
     if rest.is_err() {
         tracing::debug!("one direction of a stream outlived the other; closed");

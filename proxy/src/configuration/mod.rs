@@ -23,7 +23,7 @@ const METRICS_PORT: u16 = 10_249;
 /// Changes that come this close together are written at once, unless `minSyncPeriod` says otherwise.
 pub const GATHER: Duration = Duration::from_millis(20);
 /// How often a kernel that tells nothing of changed rules is looked at, unless `syncPeriod` says otherwise; upstream's.
-pub const LOOK_AFTER: Duration = Duration::from_secs(30);
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What the kernel takes for the balancer's timeouts: 31 bits of its ticks, a thousand a second.
 const MOST_SECONDS: u64 = 2_147_483;

@@ -88,7 +88,7 @@ winkernel:
 fn what_kubeadm_writes_is_taken_in() {
     let read = read(KUBEADM).expect("read");
     assert_eq!(read.mark, 1 << 15);
-    assert_eq!((read.sync_period, read.min_sync_period), (Some(LOOK_AFTER), Duration::from_secs(1)));
+    assert_eq!((read.sync_period, read.min_sync_period), (Some(CHECK_INTERVAL), Duration::from_secs(1)));
     assert_eq!(read.cluster_cidr(Family::V6).as_deref(), Some("fd01::/64"));
     assert_eq!(read.metrics_address.to_string(), "0.0.0.0:10249");
     assert_eq!(read.health_address.to_string(), "0.0.0.0:10256");

@@ -10,7 +10,7 @@ use crate::backend::{Backend, Mode};
 use crate::checks::Checks;
 use crate::command::Own;
 use crate::configuration::source::{self, Said, Source};
-use crate::configuration::{Configuration, Flags, Given, LOOK_AFTER};
+use crate::configuration::{CHECK_INTERVAL, Configuration, Flags, Given};
 use crate::conntrack::Program;
 use crate::health::LastSync;
 use crate::iptables::Iptables;
@@ -302,7 +302,7 @@ impl Proxy {
 
     async fn wait(&mut self, changed: &Notify) -> Woken {
         let asked = self.configuration.as_ref().and_then(|c| c.sync_period);
-        let needed = (self.notices.is_none() || self.keeper.needs_looks()).then_some(LOOK_AFTER);
+        let needed = (self.notices.is_none() || self.keeper.needs_looks()).then_some(CHECK_INTERVAL);
         let look = async {
             match asked.or(needed) {
                 Some(period) => tokio::time::sleep(period).await,

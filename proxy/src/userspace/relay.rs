@@ -18,12 +18,12 @@ const CONNECT_TIMES: [Duration; 4] =
     [Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
 /// A UDP client that is silent for so long is forgotten, and its answers no longer carried; the kernel forgets assured
 /// flows after 120 s, others after 30 s.
-const UDP_IDLE: Duration = Duration::from_secs(60);
+const UDP_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// So many clients of one UDP port are served at a time; each takes a file descriptor. Others' packets are dropped.
 const UDP_CLIENTS: usize = 1000;
 /// A TCP connection on which nothing moves for so long is ended, as the kernel forgets established ones that other modes
 /// lead (nf_conntrack_tcp_timeout_established as kube-proxy sets it).
-const TCP_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
+const TCP_IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest UDP packet.
 const DATAGRAM: usize = 65_535;
 /// Packets of a client that wait for its relay; more are dropped, as a full socket buffer drops them.
@@ -106,7 +106,7 @@ async fn carry(client: TcpStream, door: Door) {
     }
 }
 
-/// Until either side ends it, or nothing has moved for [`TCP_IDLE`].
+/// Until either side ends it, or nothing has moved for [`TCP_IDLE_TIMEOUT`].
 async fn between(
     client: impl AsyncRead + AsyncWrite + Unpin,
     endpoint: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -117,7 +117,7 @@ async fn between(
     tokio::select! {
         // Either side may go at any time; the other one is told by the end of its connection.
         _ = tokio::io::copy_bidirectional(&mut client, endpoint) => {}
-        () = quiet.lasts(TCP_IDLE) => {}
+        () = quiet.lasts(TCP_IDLE_TIMEOUT) => {}
     }
 }
 
@@ -208,7 +208,7 @@ async fn exchange_with(
                 let length = length?;
                 socket.send_to(&buffer[..length], client).await?;
             }
-            () = tokio::time::sleep(UDP_IDLE) => return Ok(()),
+            () = tokio::time::sleep(UDP_IDLE_TIMEOUT) => return Ok(()),
         }
     }
 }

@@ -52,10 +52,10 @@ async fn a_connection_on_which_nothing_moves_is_ended() {
     let began = tokio::time::Instant::now();
     let ((mut client, near), (mut far, mut endpoint)) = (tokio::io::duplex(64), tokio::io::duplex(64));
     let talk = async {
-        tokio::time::sleep(TCP_IDLE - Duration::from_secs(1)).await;
+        tokio::time::sleep(TCP_IDLE_TIMEOUT - Duration::from_secs(1)).await;
         endpoint.write_all(b"x").await.unwrap();
         assert_eq!(client.read_u8().await.unwrap(), b'x');
     };
     tokio::join!(between(near, &mut far), talk);
-    assert_eq!(began.elapsed(), TCP_IDLE * 2 - Duration::from_secs(1));
+    assert_eq!(began.elapsed(), TCP_IDLE_TIMEOUT * 2 - Duration::from_secs(1));
 }

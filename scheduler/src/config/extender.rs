@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Upstream's default of `httpTimeout`.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A resource that the extender looks after.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub fn parse(path: &str, value: Value, notes: &mut Notes) -> Extender {
         if parsed.is_none() {
             fields.refuse("httpTimeout", &text.into(), "must be a duration such as 500ms or 5s");
         }
-        parsed.filter(|t| !t.is_zero()).unwrap_or(TIMEOUT)
+        parsed.filter(|t| !t.is_zero()).unwrap_or(DEFAULT_TIMEOUT)
     });
     let node_cache_capable = fields.flag("nodeCacheCapable").unwrap_or(false);
     let ignorable = fields.flag("ignorable").unwrap_or(false);
@@ -122,7 +122,7 @@ pub fn parse(path: &str, value: Value, notes: &mut Notes) -> Extender {
         bind_verb,
         weight,
         tls: tls_value.map(|value| tls(&tls_path, value, notes)).unwrap_or_default(),
-        timeout: timeout.unwrap_or(TIMEOUT),
+        timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
         node_cache_capable,
         managed_resources: managed(resources, notes),
         ignorable,

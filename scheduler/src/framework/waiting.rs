@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// Upstream's longest wait, however long a plugin asks for.
-const LONGEST: Duration = Duration::from_secs(15 * 60);
+const MAX_WAIT_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// Why a wait ended without permission.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl WaitingPods {
     /// Holds a pod back until `plugins` approve, each within its time. `None` when there are none.
     pub(crate) fn hold(&self, uid: &str, plugins: &[(&'static str, Duration)]) -> Option<Permit> {
         let now = Instant::now();
-        let times = plugins.iter().map(|(plugin, time)| (*plugin, (*time).min(LONGEST)));
+        let times = plugins.iter().map(|(plugin, time)| (*plugin, (*time).min(MAX_WAIT_TIMEOUT)));
         let until = times.map(|(plugin, time)| (now + time, plugin, time)).min()?;
         let pending = plugins.iter().map(|(plugin, _)| *plugin).collect();
         let (sender, receiver) = oneshot::channel();

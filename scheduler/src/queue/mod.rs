@@ -29,7 +29,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Upstream's `podMaxInUnschedulablePodsDuration`: after it a pod is tried again whatever happened.
-const LEFT_OVER: Duration = Duration::from_secs(300);
+const LEFT_OVER_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A pod on its way through a cycle.
 #[derive(Clone)]
@@ -293,7 +293,7 @@ impl Queue {
         entry.go(Place::Unschedulable, &mut self.tally);
         self.tickets += 1;
         entry.ticket = self.tickets;
-        self.unschedulable.insert((now + LEFT_OVER, entry.ticket), uid.to_owned());
+        self.unschedulable.insert((now + LEFT_OVER_TIMEOUT, entry.ticket), uid.to_owned());
         self.count("unschedulable", "ScheduleAttemptFailure");
     }
 
@@ -438,7 +438,7 @@ impl Queue {
     /// Whether a pod's failure is news: not the same text as in the last minutes. Remembers it.
     pub fn is_news(&mut self, uid: &str, text: &str, now: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(uid) else { return true };
-        let known = |(said, at): &(String, Instant)| said == text && *at + LEFT_OVER > now;
+        let known = |(said, at): &(String, Instant)| said == text && *at + LEFT_OVER_TIMEOUT > now;
         if entry.said.as_ref().is_some_and(known) {
             return false;
         }

@@ -118,13 +118,13 @@ fn back_off_is_cut_short_when_nobody_else_waits() {
 fn nobody_waits_longer_than_five_minutes() {
     let (mut queue, now) = (queue(), Instant::now());
     stuck(&mut queue, "a", "TaintToleration", now);
-    assert_eq!(queue.next_release(), Some(now + LEFT_OVER));
-    assert!(queue.pop(now + LEFT_OVER - Duration::from_secs(1)).is_none());
-    let flushed = queue.pop(now + LEFT_OVER).map(|popped| popped.flushed);
+    assert_eq!(queue.next_release(), Some(now + LEFT_OVER_TIMEOUT));
+    assert!(queue.pop(now + LEFT_OVER_TIMEOUT - Duration::from_secs(1)).is_none());
+    let flushed = queue.pop(now + LEFT_OVER_TIMEOUT).map(|popped| popped.flushed);
     assert_eq!(flushed, Some(true), "no event helped it");
-    queue.unschedulable("a", refused_by("TaintToleration"), now + LEFT_OVER);
-    queue.on_event(&ClusterEvent::Timeout, now + LEFT_OVER * 2);
-    assert_eq!(queue.pop(now + LEFT_OVER * 2).map(|popped| popped.flushed), Some(false));
+    queue.unschedulable("a", refused_by("TaintToleration"), now + LEFT_OVER_TIMEOUT);
+    queue.on_event(&ClusterEvent::Timeout, now + LEFT_OVER_TIMEOUT * 2);
+    assert_eq!(queue.pop(now + LEFT_OVER_TIMEOUT * 2).map(|popped| popped.flushed), Some(false));
 }
 
 #[test]
@@ -311,13 +311,13 @@ fn a_pod_is_kept_out_whenever_it_would_come_back() {
     let later = now + Duration::from_secs(60);
     queue.on_event(&ClusterEvent::Timeout, later);
     assert_eq!(queue.pending(), Pending { gated: 1, ..Pending::default() });
-    assert!(queue.pop(later + LEFT_OVER).is_none());
+    assert!(queue.pop(later + LEFT_OVER_TIMEOUT).is_none());
     shut(false);
     queue.on_event(&ClusterEvent::Timeout, later);
     assert_eq!(popped(&mut queue, later), ["a"]);
     queue.unschedulable("a", refused_by("TaintToleration"), later);
     shut(true);
-    assert!(queue.pop(later + LEFT_OVER).is_none(), "not even who has waited for too long");
+    assert!(queue.pop(later + LEFT_OVER_TIMEOUT).is_none(), "not even who has waited for too long");
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn the_same_failure_is_news_only_once() {
     assert!(queue.is_news("a", "no room", now));
     assert!(!queue.is_news("a", "no room", now));
     assert!(queue.is_news("a", "no port", now));
-    assert!(queue.is_news("a", "no port", now + LEFT_OVER));
+    assert!(queue.is_news("a", "no port", now + LEFT_OVER_TIMEOUT));
 }
 
 #[derive(Clone, Debug)]
@@ -389,7 +389,7 @@ proptest! {
             }
         }
         let out: std::collections::HashSet<String> =
-            popped(&mut queue, now + LEFT_OVER * 2).into_iter().collect();
+            popped(&mut queue, now + LEFT_OVER_TIMEOUT * 2).into_iter().collect();
         let expected: std::collections::HashSet<String> = there.difference(&cycling).cloned().collect();
         prop_assert_eq!(out, expected);
     }

@@ -10,7 +10,7 @@ const QUEUED: usize = 64;
 const ATTEMPTS: usize = 20;
 const WINDOW: Duration = Duration::from_millis(100);
 /// How long a storm of attempts lasts after the last such window.
-const LASTS: Duration = Duration::from_millis(300);
+const BACKLOG_TTL: Duration = Duration::from_millis(300);
 
 #[derive(Default)]
 pub struct Backlog {
@@ -25,7 +25,7 @@ impl Backlog {
         let (begun, attempts) = self.window.filter(|(begun, _)| *begun + WINDOW > now).unwrap_or((now, 0));
         self.window = Some((begun, attempts + 1));
         if attempts + 1 >= ATTEMPTS {
-            self.until = Some(now + LASTS);
+            self.until = Some(now + BACKLOG_TTL);
         }
     }
 
@@ -55,7 +55,7 @@ mod tests {
         let now = begun + WINDOW * 20;
         (0..ATTEMPTS).for_each(|_| backlog.attempted(now));
         assert!(backlog.is_storm(0, now));
-        assert_eq!(backlog.ends(now), Some(now + LASTS));
-        assert!(!backlog.is_storm(0, now + LASTS));
+        assert_eq!(backlog.ends(now), Some(now + BACKLOG_TTL));
+        assert!(!backlog.is_storm(0, now + BACKLOG_TTL));
     }
 }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Until a driver that has refused attributes is asked again; the least of upstream's pauses for that.
-const INFEASIBLE: Duration = Duration::from_secs(60);
+const INFEASIBLE_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Conditions of claims whose volume is being modified.
 const OF_MODIFYING: [&str; 2] = ["ModifyingVolume", "ModifyVolumeError"];
 
@@ -159,7 +159,7 @@ impl Modifier {
             let state = if infeasible { "Infeasible" } else { "InProgress" };
             self.write(&claim, at(&claim, &name, state, Some(&message))).await?;
             return if infeasible {
-                Ok(Action::RequeueAfter(INFEASIBLE))
+                Ok(Action::RequeueAfter(INFEASIBLE_RETRY_INTERVAL))
             } else {
                 Err(ReconcileError::Other(message))
             };

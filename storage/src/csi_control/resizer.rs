@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Until a driver that has refused a size is asked for it again; the least of upstream's pauses for that.
-const INFEASIBLE: Duration = Duration::from_secs(60);
+const INFEASIBLE_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 enum ResizeError {
@@ -203,7 +203,11 @@ impl Resizer {
         self.recorder.warning(growing.claim.as_ref(), "VolumeResizeFailed", message.clone());
         let infeasible = matches!(error, ResizeError::Call(error) if error.is_infeasible());
         self.write(growing, resize_plan::failed(&growing.claim, &message, infeasible)).await?;
-        if infeasible { Ok(Action::RequeueAfter(INFEASIBLE)) } else { Err(ReconcileError::Other(message)) }
+        if infeasible {
+            Ok(Action::RequeueAfter(INFEASIBLE_RETRY_INTERVAL))
+        } else {
+            Err(ReconcileError::Other(message))
+        }
     }
 
     async fn await_node(&self, growing: &Growing) -> Result<Action, ReconcileError> {

@@ -26,7 +26,7 @@ pub const LARGEST_PIECE_BYTES: usize = 8 << 20;
 /// A volume of which no piece comes for so long is given up: whoever sent it was killed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long an attempt waits for the one before to end, which has to see first that nothing comes any more.
-const TURN: Duration = Duration::from_secs(20);
+const TURN_TIMEOUT: Duration = Duration::from_secs(20);
 const TURN_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What comes to a node now.
@@ -156,7 +156,7 @@ impl Incoming {
     }
 
     fn turn(&self, path: &Path) -> Result<Turn, TransferError> {
-        let until = Instant::now() + TURN;
+        let until = Instant::now() + TURN_TIMEOUT;
         while !self.writing.lock().insert(path.to_owned()) {
             if Instant::now() > until {
                 return Err(TransferError::Again("the volume is being written already".to_owned()));

@@ -18,12 +18,12 @@ const READY_LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from
 
 /// Between errors that are written. What is written wakes the content at once, and the words of a driver may be others each
 /// time: shorter, and such a driver is asked without a pause.
-const ERROR_PACE: Duration = Duration::from_secs(30);
+const ERROR_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 fn is_news(said: &Value, message: &str) -> bool {
     let at = said["time"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
     let age = at.and_then(|at| Duration::try_from(Timestamp::now().duration_since(at)).ok());
-    text(said, "message") != Some(message) && age.is_none_or(|age| age > ERROR_PACE)
+    text(said, "message") != Some(message) && age.is_none_or(|age| age > ERROR_RETRY_INTERVAL)
 }
 
 fn until_looked(content: &VolumeSnapshotContent) -> Duration {

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 /// Attempts for one review, the pause after the first, and by how much it grows: upstream's.
 const ATTEMPTS: u32 = 5;
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
 const GROWTH: f64 = 1.5;
 const JITTER: f64 = 0.2;
 
@@ -145,7 +145,7 @@ impl TokenWebhook {
             "metadata": { "creationTimestamp": null }, "spec": { "token": token, "audiences": audiences },
         });
         let review = review.to_string().into_bytes();
-        let mut pause = FIRST_PAUSE;
+        let mut pause = FIRST_RETRY_DELAY;
         let mut attempt = 1;
         loop {
             match self.reviewer.review(review.clone()).await {

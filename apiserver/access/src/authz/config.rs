@@ -31,7 +31,7 @@ const METRICS: &str = "apiserver_authorization_config_controller";
 const AUTHORIZED_TTL: Duration = Duration::from_secs(5 * 60);
 const UNAUTHORIZED_TTL: Duration = Duration::from_secs(30);
 /// And the timeout of a webhook that flags configure.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An authorizer's `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -157,7 +157,7 @@ impl Flags {
             .ok()?;
         let settings = Settings {
             name: "default".to_owned(),
-            timeout: TIMEOUT,
+            timeout: DEFAULT_TIMEOUT,
             backoff: RETRY_BACKOFF,
             version,
             authorized_ttl: self.webhook_cache_authorized_ttl.unwrap_or(AUTHORIZED_TTL),

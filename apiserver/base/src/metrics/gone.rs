@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// A watch or a request that was under way when its resource went is counted at its end; by then all have ended.
-const REMEMBERED: Duration = Duration::from_secs(600);
+const REMEMBER_TTL: Duration = Duration::from_secs(600);
 /// Names that are remembered, should nobody ask for metrics. The oldest give way: a series that comes back for one of
 /// those stays.
 const MOST: usize = 4096;
@@ -48,7 +48,7 @@ impl Gone {
     pub fn names(&self, now: Instant) -> Vec<Name> {
         let mut all = self.0.lock();
         let names = all.iter().map(|(name, _)| name.clone()).collect();
-        all.retain(|(_, since)| now.saturating_duration_since(*since) < REMEMBERED);
+        all.retain(|(_, since)| now.saturating_duration_since(*since) < REMEMBER_TTL);
         names
     }
 }

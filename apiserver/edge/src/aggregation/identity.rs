@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 /// A certificate is made when it is first needed and replaced after this long; it is valid for a year.
-const RENEWED_AFTER: SignedDuration = SignedDuration::from_hours(30 * 24);
+const RENEWAL_AGE: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// The front proxy's client certificate. Its key is in memory only.
 pub struct FrontProxy {
@@ -57,7 +57,7 @@ impl FrontProxy {
         let authorities = self.own_ca_pem();
         let mut current = self.current.lock();
         if let Some(made) = &*current
-            && now.duration_since(made.at).abs() < RENEWED_AFTER
+            && now.duration_since(made.at).abs() < RENEWAL_AGE
             && made.authorities == authorities
         {
             return Ok(made.key.clone());

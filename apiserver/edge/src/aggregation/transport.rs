@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 /// Connections that wait for the next request, a server; more are closed after their answer.
 const MOST_IDLE: usize = 8;
 /// Go's servers close idle connections after 90 s or more, so these are safely open.
-const MAX_IDLE_TIME: Duration = Duration::from_secs(45);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 
 static PROVIDER: LazyLock<Arc<CryptoProvider>> =
     LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
@@ -156,14 +156,14 @@ impl Transport {
 
     fn waiting(&self, address: &Address) -> Option<SendRequest<Body>> {
         let mut idle = self.idle.lock();
-        idle.retain(|i| i.since.elapsed() < MAX_IDLE_TIME && !i.sender.is_closed());
+        idle.retain(|i| i.since.elapsed() < IDLE_TIMEOUT && !i.sender.is_closed());
         let at = idle.iter().rposition(|i| i.address == *address)?;
         Some(idle.swap_remove(at).sender)
     }
 
     /// Closes what has waited too long.
     pub fn prune(&self) {
-        self.idle.lock().retain(|i| i.since.elapsed() < MAX_IDLE_TIME && !i.sender.is_closed());
+        self.idle.lock().retain(|i| i.since.elapsed() < IDLE_TIMEOUT && !i.sender.is_closed());
     }
 
     fn keep(&self, sender: SendRequest<Body>, address: Address) {

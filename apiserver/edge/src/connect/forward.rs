@@ -17,7 +17,7 @@ const BUFFER: usize = 32 * 1024;
 
 /// How long the other direction may go on once one has ended. SPDY and WebSocket know no half-closed connection, so
 /// this only lets the last bytes out; without it a vanished client would keep its backend connection for ever.
-const LINGER: Duration = Duration::from_secs(10);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Upstream's kubelets end streams after so long without a byte; here both ends of the way to them do.
 pub const STREAM_IDLE: Duration = Duration::from_secs(4 * 3600);
@@ -118,7 +118,7 @@ async fn join(client: OnUpgrade, server: OnUpgrade, idle: Duration) {
     }
 }
 
-/// Copies both ways. Whatever ends first passes its end on; the other direction then has [`LINGER`].
+/// Copies both ways. Whatever ends first passes its end on; the other direction then has [`LINGER_TIMEOUT`].
 async fn splice<A, B>(client: A, server: B)
 where
     A: AsyncRead + AsyncWrite,
@@ -129,8 +129,8 @@ where
     let mut up = std::pin::pin!(pipe(client_read, server_write));
     let mut down = std::pin::pin!(pipe(server_read, client_write));
     let rest = tokio::select! {
-        () = &mut up => tokio::time::timeout(LINGER, down).await,
-        () = &mut down => tokio::time::timeout(LINGER, up).await,
+        () = &mut up => tokio::time::timeout(LINGER_TIMEOUT, down).await,
+        () = &mut down => tokio::time::timeout(LINGER_TIMEOUT, up).await,
     };
     if rest.is_err() {
         tracing::debug!("one direction of an upgraded connection outlived the other; closed");

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// What a request is taken to need until it has ended, as upstream: its real time replaces the guess afterwards.
-const GUESS: Duration = Duration::from_millis(3);
+const DEFAULT_DURATION: Duration = Duration::from_millis(3);
 pub const GUESS_SECONDS: f64 = 0.003;
 
 /// Seats times nanoseconds times [`FINE`]. 128 bits never overflow: 600 seats use up 2^60 a year.
@@ -254,7 +254,7 @@ impl<T> QueueSet<T> {
 
     fn start(&mut self, queue: usize, seats: u32) {
         let chosen = &mut self.queues[queue];
-        chosen.next += work(seats, GUESS);
+        chosen.next += work(seats, DEFAULT_DURATION);
         chosen.executing += 1;
         chosen.seats_in_use += seats;
         self.run(seats);
@@ -288,7 +288,7 @@ impl<T> QueueSet<T> {
             .filter_map(|at| {
                 let queue = &self.queues[at];
                 let head = queue.waiting.front()?;
-                Some((queue.next.max(head.arrived) + work(head.seats, GUESS), at))
+                Some((queue.next.max(head.arrived) + work(head.seats, DEFAULT_DURATION), at))
             })
             .min_by_key(|(end, _)| *end)
             .map(|(_, at)| at)
@@ -325,7 +325,7 @@ impl<T> QueueSet<T> {
         let chosen = &mut self.queues[queue];
         chosen.executing -= 1;
         chosen.seats_in_use -= seats;
-        chosen.next = (chosen.next + work(seats, took)).saturating_sub(work(seats, GUESS));
+        chosen.next = (chosen.next + work(seats, took)).saturating_sub(work(seats, DEFAULT_DURATION));
         self.rest(queue);
     }
 

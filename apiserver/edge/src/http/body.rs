@@ -14,14 +14,14 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// A body under way holds the seats of its request, so it has to come on: in each of these times it brings
 /// [`PACE_BYTES`] or its end. TCP's first repetitions fit.
-const PACE: Duration = Duration::from_secs(5);
+const PACE_WINDOW: Duration = Duration::from_secs(5);
 
 /// 6.4 KiB a second, a telephone line. An object of usual size is smaller, and arrives in one such time on any line.
 const PACE_BYTES: usize = 32 << 10;
 
 /// After its time a body is looked at once more: where this process or its machine stood still, what has come meanwhile is
 /// still to be read.
-const GRACE: Duration = Duration::from_millis(500);
+const GRACE_PERIOD: Duration = Duration::from_millis(500);
 
 /// 413 over the limit, before anything is read if the client announces it; 504 for a body that does not come on.
 pub async fn read(body: Body) -> Result<Bytes, ApiError> {
@@ -39,7 +39,7 @@ pub async fn read(body: Body) -> Result<Bytes, ApiError> {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("Timeout: the request body did not come on: less than {PACE_BYTES} bytes in {} s", PACE.as_secs())]
+#[error("Timeout: the request body did not come on: less than {PACE_BYTES} bytes in {} s", PACE_WINDOW.as_secs())]
 struct TooSlow;
 
 /// A body with a pace to keep. It has no timer until it first keeps somebody waiting.
@@ -57,7 +57,7 @@ impl Paced {
     }
 
     fn poll_pace(&mut self, context: &mut Context<'_>) -> Poll<TooSlow> {
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(PACE)));
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(PACE_WINDOW)));
         while timer.as_mut().poll(context).is_ready() {
             let enough = self.bytes >= PACE_BYTES;
             if !enough && self.late {
@@ -67,7 +67,7 @@ impl Paced {
             if enough {
                 self.bytes = 0;
             }
-            timer.as_mut().reset(Instant::now() + if enough { PACE } else { GRACE });
+            timer.as_mut().reset(Instant::now() + if enough { PACE_WINDOW } else { GRACE_PERIOD });
         }
         Poll::Pending
     }
@@ -144,7 +144,7 @@ mod tests {
         // Nobody has come round to hand the piece on when the timer is looked at.
         tokio::time::pause();
         assert!(futures::poll!(&mut frame).is_pending());
-        tokio::time::advance(PACE + Duration::from_millis(1)).await;
+        tokio::time::advance(PACE_WINDOW + Duration::from_millis(1)).await;
         assert!(futures::poll!(&mut frame).is_pending());
         sender.send(Ok(Bytes::from_static(b"here"))).await.expect("taken");
         let frame = frame.await.expect("a frame").expect("in time");

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 /// Requests that take longer are logged with their steps, as upstream traces them.
-const SLOW: Duration = Duration::from_millis(500);
+const SLOW_DURATION: Duration = Duration::from_millis(500);
 
 /// What is done with a request, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl LatencyTracker {
 /// Nothing but a look at the log's level, for ordinary requests.
 pub fn log(context: &RequestContext, status: StatusCode, lasting: bool) {
     let failed = status.is_server_error() && !matches!(status.as_u16(), 503 | 504);
-    let slow = !lasting && context.steps.answered() >= SLOW;
+    let slow = !lasting && context.steps.answered() >= SLOW_DURATION;
     if failed {
         tracing::warn!(target: TARGET, "{}", line(context, status));
     } else if slow {

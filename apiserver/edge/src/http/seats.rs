@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 /// A client that takes nothing of its answer for so long has its request wait without a seat. Whoever reads takes the next
 /// piece within a round trip.
-const TAKES: Duration = Duration::from_millis(100);
+const DEFAULT_DURATION: Duration = Duration::from_millis(100);
 
 /// From one attempt to have a seat again to the next, where there are more who wait than may: what upstream tells those
 /// whom it refuses.
@@ -114,7 +114,7 @@ impl Taken {
     /// When to look again; `None` if the seats are gone now.
     fn look(&self) -> Option<Instant> {
         let mut state = self.state.lock();
-        let due = state.took + TAKES;
+        let due = state.took + DEFAULT_DURATION;
         if due > Instant::now() {
             return Some(due);
         }

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// Requests that are under way when the server stops get this long.
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Of the process's descriptors, in eighths. The rest is for the kubelet's port, files and connections to others.
 const SHARE: usize = 5;
@@ -85,7 +85,8 @@ pub async fn serve(
     listener: TcpListener,
     stop: CancellationToken,
 ) {
-    let settings = Settings { limits: Limits::default(), places: Places::eighths(SHARE), tls, drain: DRAIN };
+    let settings =
+        Settings { limits: Limits::default(), places: Places::eighths(SHARE), tls, drain: DRAIN_TIMEOUT };
     coracle_listen::serve(Front { server, authenticator }, settings, listener, stop).await;
 }
 

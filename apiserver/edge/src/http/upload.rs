@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 /// How long a request waits for its body in its seat. A body that is sent right behind its head is there by then; seats are
 /// few, and somebody who sends heads alone would hold them all.
-const SEATED: Duration = Duration::from_millis(100);
+const SEATED_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Bodies that wait without a seat, all and of one user: each may be 3 MiB, so these are 200 MB and 25 MB at the most.
 const WAITING: (usize, usize) = (64, 8);
@@ -42,7 +42,7 @@ pub(super) async fn whole(
     }
     let (parts, body) = request.into_parts();
     let mut reading = std::pin::pin!(body::read(body));
-    let soon = end.min(Instant::now() + SEATED);
+    let soon = end.min(Instant::now() + SEATED_TIMEOUT);
     let bytes = match timeout_at(soon, reading.as_mut()).await {
         Ok(read) => read?,
         Err(_) => {

@@ -12,10 +12,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Answers within this time are the same; metrics-server reads every 15 s.
-const FRESH: Duration = Duration::from_secs(10);
-/// A reading that is older makes no useful rate: two are taken then, [`GAP`] apart.
-const STALE: Duration = Duration::from_secs(90);
-const GAP: Duration = Duration::from_secs(1);
+const FRESH_PERIOD: Duration = Duration::from_secs(10);
+/// A reading that is older makes no useful rate: two are taken then, [`MIN_SAMPLE_INTERVAL`] apart.
+const STALE_AGE: Duration = Duration::from_secs(90);
+const MIN_SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// A kubelet that has not answered by then is left out.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// File systems and volumes take their time to be counted, and nobody asks here for them.
@@ -70,11 +70,11 @@ impl Collector {
         let slot = self.0.lock().entry(node.to_owned()).or_default().clone();
         let mut slot = slot.lock().await;
         let older = match &*slot {
-            Some(known) if known.read.elapsed() < FRESH => return Ok(known.usage.clone()),
-            Some(known) if known.read.elapsed() < STALE => known.sample.clone(),
+            Some(known) if known.read.elapsed() < FRESH_PERIOD => return Ok(known.usage.clone()),
+            Some(known) if known.read.elapsed() < STALE_AGE => known.sample.clone(),
             _ => {
                 let first = sample(node, reader, kubelets).await?;
-                tokio::time::sleep(GAP).await;
+                tokio::time::sleep(MIN_SAMPLE_INTERVAL).await;
                 first
             }
         };
@@ -82,7 +82,7 @@ impl Collector {
         let mut usage = Usage::between(&older, &newest);
         if usage.lacks(&newest) {
             // Pods that have started since: nobody should have to ask twice for them.
-            tokio::time::sleep(GAP).await;
+            tokio::time::sleep(MIN_SAMPLE_INTERVAL).await;
             let next = sample(node, reader, kubelets).await?;
             usage.complete(Usage::between(&newest, &next));
             newest = next;

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// How long after its last use: a chart's definitions come within seconds, and so do the clients that look at them.
-const KEPT_TIME: Duration = Duration::from_secs(30);
+const DOCUMENT_TTL: Duration = Duration::from_secs(30);
 
 /// A form of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +162,7 @@ async fn forget(shares: Weak<Shares>, form: Form) {
             seen = Some(slot.uses);
         }
         drop(shares);
-        tokio::time::sleep(KEPT_TIME).await;
+        tokio::time::sleep(DOCUMENT_TTL).await;
     }
 }
 
@@ -183,12 +183,12 @@ mod tests {
         };
         let first = get();
         for _ in 0..5 {
-            tokio::time::sleep(KEPT_TIME / 2).await;
+            tokio::time::sleep(DOCUMENT_TTL / 2).await;
             assert!(Arc::ptr_eq(&first, &get()));
         }
         let weak = Arc::downgrade(&first);
         drop(first);
-        tokio::time::sleep(KEPT_TIME * 2).await;
+        tokio::time::sleep(DOCUMENT_TTL * 2).await;
         assert!(weak.upgrade().is_none(), "still in memory");
         get();
         assert_eq!(made.get(), 2);

@@ -27,7 +27,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// Upstream's time for a conversion webhook, waiting for its turn included.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 /// Calls of one webhook at a time. A webhook that asks this server for objects that it has to convert itself calls itself
 /// again and again; here that ends, and no other resource notices.
 const AT_ONCE: usize = 64;
@@ -96,12 +96,12 @@ impl Converter {
         let version = review::version(webhook)?;
         let begun = tokio::time::Instant::now();
         let turn = self.turn(webhook);
-        let answer = tokio::time::timeout(TIMEOUT, async {
+        let answer = tokio::time::timeout(WEBHOOK_TIMEOUT, async {
             let _permit = turn.acquire().await;
             let target = self.hooks.target(at(webhook, "clientConfig"))?;
             let body = Bytes::from(review.request(version).to_string());
             let most_bytes = ANSWER_BYTES.max(body.len().saturating_mul(GROWTH));
-            let timeout = TIMEOUT.saturating_sub(begun.elapsed());
+            let timeout = WEBHOOK_TIMEOUT.saturating_sub(begun.elapsed());
             Box::pin(self.hooks.post(&target, Call { timeout, most_bytes, body })).await
         });
         let answer = match answer.await {

@@ -17,9 +17,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// etcd itself gives up a write after seven seconds, and says so.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(8);
 /// An answer that takes longer is told in the log.
-const SLOW_AFTER: Duration = Duration::from_secs(1);
+const SLOW_TIMEOUT: Duration = Duration::from_secs(1);
 /// Where any answer is good enough, the next member is asked so long after the one before.
-const NEXT_ASKED_AFTER: Duration = Duration::from_millis(500);
+const NEXT_MEMBER_DELAY: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection whose other end is silent for so long is given up: pauses and partitions send no reset.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
@@ -139,7 +139,7 @@ impl Members {
             let member = &self.list[(first + turn as usize) % self.list.len()];
             let answer = call(member.client.clone());
             async move {
-                tokio::time::sleep(NEXT_ASKED_AFTER * turn).await;
+                tokio::time::sleep(NEXT_MEMBER_DELAY * turn).await;
                 // Only of the one that is asked otherwise is it remembered: it forgets it when it is left.
                 if turn == 0 {
                     self.check(member).await?
@@ -176,7 +176,7 @@ impl Members {
                 Err(failure) => Err(failure),
             };
             let took = begun.elapsed();
-            if took > SLOW_AFTER {
+            if took > SLOW_TIMEOUT {
                 tracing::warn!(
                     endpoint,
                     millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 /// A disk that takes longer is not waited for where other requests are served. Flash with a journal of its own takes
 /// less than a millisecond, SD cards take ten and more.
-const QUICK: Duration = Duration::from_micros(1500);
+const QUICK_DURATION: Duration = Duration::from_micros(1500);
 
 /// Commits and answers, or gives back what has to wait in the queue.
 pub(super) fn commit(shared: &Shared, committer: &Mutex<Committer>, request: Request) -> Result<(), Request> {
@@ -46,7 +46,7 @@ fn suits(committer: &Committer, txn: &Txn) -> bool {
         Durability::Volatile | Durability::Batched => committer.waiting() <= BATCH_BYTES,
         Durability::Synced => {
             committer.last_group <= 1
-                && committer.sync_time.is_some_and(|time| time < QUICK)
+                && committer.sync_time.is_some_and(|time| time < QUICK_DURATION)
                 && Handle::try_current().is_ok_and(|runtime| runtime.metrics().num_workers() > 1)
         }
     }

@@ -17,7 +17,7 @@ pub const ACCEPTED: &str = "Accepted";
 /// Of server-side apply.
 const MANAGER: &str = "coracle-network-policies";
 /// Nodes wait as long as this at most, each its own time, so that one of many writes.
-const SPREAD: Duration = Duration::from_secs(2);
+const SPREAD_WINDOW: Duration = Duration::from_secs(2);
 
 /// Writes conditions. What is being written ends with it.
 pub struct Conditions {
@@ -35,7 +35,7 @@ impl Drop for Conditions {
 impl Conditions {
     pub fn new(client: kube::Client, node: &str) -> Self {
         let share = Sha256::digest(node.as_bytes())[0];
-        Self { client, pause: SPREAD * u32::from(share) / 256, writing: None }
+        Self { client, pause: SPREAD_WINDOW * u32::from(share) / 256, writing: None }
     }
 
     /// Sees to the conditions of policies that say something else, or nothing.

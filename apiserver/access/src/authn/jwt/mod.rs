@@ -44,7 +44,7 @@ use validation::Compiled;
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 const DOCUMENT_BYTES: usize = 1 << 20;
 /// How long a token's user is remembered: upstream's ten seconds. Beyond the token's own end it never is.
-const REMEMBERED: Duration = Duration::from_secs(10);
+const REMEMBER_TTL: Duration = Duration::from_secs(10);
 /// Longer tokens are refused unread. Providers put hundreds of groups into some.
 const MAX_TOKEN_BYTES: usize = 64 * 1024;
 
@@ -72,7 +72,7 @@ pub struct Issuers {
 
 impl Default for Issuers {
     fn default() -> Self {
-        Self { issuers: Vec::new(), known: TokenCache::new(Some(REMEMBERED)), figures: None }
+        Self { issuers: Vec::new(), known: TokenCache::new(Some(REMEMBER_TTL)), figures: None }
     }
 }
 

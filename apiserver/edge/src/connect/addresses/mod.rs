@@ -39,7 +39,7 @@ const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Until a node is met again where it was met. An address that went to another machine is no node's for so long at the
 /// most, in case the node does not say so itself.
-const MET_FOR: Duration = Duration::from_secs(3600);
+const MET_TTL: Duration = Duration::from_secs(3600);
 
 /// Nodes that are met at the same time: each waits for one handshake.
 const AT_ONCE: usize = 16;
@@ -94,7 +94,7 @@ impl NodeAddressController {
             self.look();
             let idle = self.looks.len() < AT_ONCE;
             let next = self.known.values().filter(|known| known.waits() && idle).map(|known| known.due).min();
-            let next = next.unwrap_or_else(|| Instant::now() + MET_FOR);
+            let next = next.unwrap_or_else(|| Instant::now() + MET_TTL);
             tokio::select! {
                 item = watcher.next() => match item {
                     Some(item) => {
@@ -198,7 +198,7 @@ impl NodeAddressController {
         if written.is_ok() {
             known.claim.checked = met;
         }
-        let pause = if whole && written.is_ok() { MET_FOR } else { known.pause };
+        let pause = if whole && written.is_ok() { MET_TTL } else { known.pause };
         known.due = Instant::now() + pause.mul_f64(rand::random_range(0.8..1.2));
         known.pause = (known.pause * 2).min(MAX_RETRY_INTERVAL);
     }

@@ -33,9 +33,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// So long after the last good Status data may be written, as upstream.
-const SEED_LASTS: Duration = Duration::from_secs(180);
+const SEED_LIFETIME: Duration = Duration::from_secs(180);
 /// A KMS that failed is not asked again for a key within this time: a start with many keys would wait for each.
-const REST: Duration = Duration::from_secs(3);
+const REST_INTERVAL: Duration = Duration::from_secs(3);
 /// Upstream's limits of what a KMS answers, in bytes.
 const MAX_KEY_ID: usize = 1 << 10;
 const MAX_SOURCE: usize = 1 << 10;
@@ -57,7 +57,7 @@ pub enum KmsError {
     #[error("provider \"{0}\" is not ready: its Status has not been good yet")]
     NotReady(String),
     #[error(
-        "encryptedDEKSource of provider \"{0}\" expired: its Status has not been good for {SEED_LASTS:?}"
+        "encryptedDEKSource of provider \"{0}\" expired: its Status has not been good for {SEED_LIFETIME:?}"
     )]
     Expired(String),
 }
@@ -105,7 +105,7 @@ impl Locked {
             return Ok(());
         }
         if let Some((at, error)) = &*self.kms.failed.lock()
-            && at.elapsed() < REST
+            && at.elapsed() < REST_INTERVAL
         {
             return Err(error.clone());
         }
@@ -123,7 +123,7 @@ impl Locked {
 impl Kms {
     /// Of a checked configuration, within a runtime.
     pub fn new(config: &KmsConfiguration) -> Self {
-        let timeout = config.timeout().unwrap_or(REST);
+        let timeout = config.timeout().unwrap_or(REST_INTERVAL);
         let socket = socket(config);
         Self {
             name: config.name.clone(),
@@ -150,7 +150,7 @@ impl Kms {
     fn writing(&self) -> Result<(EncryptedObject, Arc<Dek>), KmsError> {
         let state = self.state.read();
         let state = state.as_ref().ok_or_else(|| KmsError::NotReady(self.name.clone()))?;
-        if state.seen.elapsed() > SEED_LASTS {
+        if state.seen.elapsed() > SEED_LIFETIME {
             return Err(KmsError::Expired(self.name.clone()));
         }
         Ok((state.head.clone(), state.dek.clone()))
