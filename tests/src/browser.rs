@@ -25,7 +25,8 @@ pub struct Browser {
     socket: WebSocketStream<TcpStream>,
     session: String,
     next: u64,
-    loaded: bool,
+    /// Loaders whose documents have loaded; the blank page that was there first may be among them.
+    loaded: Vec<Value>,
     /// What the page complained of: exceptions, and what its policy forbade.
     pub complaints: Vec<String>,
     _profile: TempDir,
@@ -66,7 +67,7 @@ impl Browser {
             socket,
             session: String::new(),
             next: 0,
-            loaded: false,
+            loaded: Vec::new(),
             complaints: Vec::new(),
             _profile: profile,
         };
@@ -79,9 +80,9 @@ impl Browser {
         browser.call("Log.enable", json!({})).await;
         browser.call("Page.enable", json!({})).await;
         browser.resize(width, height).await;
-        browser.loaded = false;
-        browser.call("Page.navigate", json!({ "url": url })).await;
-        while !browser.loaded {
+        browser.call("Page.setLifecycleEventsEnabled", json!({ "enabled": true })).await;
+        let loader = browser.call("Page.navigate", json!({ "url": url })).await["loaderId"].take();
+        while !browser.loaded.contains(&loader) {
             let told = browser.next().await;
             browser.note(&told);
         }
@@ -178,7 +179,9 @@ impl Browser {
     }
 
     fn note(&mut self, told: &Value) {
-        self.loaded |= told["method"] == "Page.loadEventFired";
+        if told["method"] == "Page.lifecycleEvent" && told["params"]["name"] == "load" {
+            self.loaded.push(told["params"]["loaderId"].clone());
+        }
         let is_error = told["params"]["entry"]["level"] == "error";
         if is_error || told["method"] == "Runtime.exceptionThrown" {
             self.complaints.push(told["params"].to_string());
