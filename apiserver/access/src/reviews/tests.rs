@@ -268,6 +268,21 @@ fn tokens_are_issued_and_reviewed() {
 }
 
 #[test]
+fn a_token_says_no_uid_of_a_node_that_is_not_there() {
+    let tokens = Tokens::new();
+    let spec = json!({ "serviceAccountName": "bot", "nodeName": "gone" });
+    let pod = json!({ "metadata": { "name": "far", "namespace": "a", "uid": "far-uid" }, "spec": spec });
+    tokens.world.put("pods.", pod);
+    let bound = json!({ "apiVersion": "v1", "kind": "Pod", "name": "far" });
+    let answer = tokens.request(json!({ "boundObjectRef": bound, "audiences": ["vault"] })).unwrap();
+    let user = &tokens.review(answer["status"]["token"].as_str().unwrap(), json!(["vault"]))["user"];
+    assert_eq!(user["extra"]["authentication.kubernetes.io/node-name"], json!(["gone"]));
+    assert!(user["extra"]["authentication.kubernetes.io/node-uid"].is_null(), "{user}");
+    let node = crate::authn::Reference { name: "gone".to_owned(), uid: String::new() };
+    assert_eq!(serde_json::to_value(node).unwrap(), json!({ "name": "gone" }));
+}
+
+#[test]
 fn bad_token_requests_are_refused() {
     let tokens = Tokens::new();
     let bind = |kind: &str, name: &str, uid: &str| json!({ "boundObjectRef": { "apiVersion": "v1", "kind": kind, "name": name, "uid": uid } });
