@@ -115,9 +115,9 @@ impl EdgeArgs {
 
     fn sink(&self, path: &str) -> Result<Sink, Failure> {
         let rotation = Rotation {
-            max_bytes: self.audit_log_maxsize.unwrap_or(0) << 20,
-            max_backups: self.audit_log_maxbackup.unwrap_or(0),
-            max_age_days: self.audit_log_maxage.unwrap_or(0),
+            max_bytes: self.audit_log_maxsize.unwrap_or(100) << 20,
+            max_backups: self.audit_log_maxbackup.unwrap_or(100),
+            max_age_days: self.audit_log_maxage.unwrap_or(366),
             compress: self.audit_log_compress.unwrap_or(false),
         };
         let mode = mode("log", self.audit_log_mode.as_deref(), Mode::Blocking)?;

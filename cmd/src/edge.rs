@@ -34,13 +34,13 @@ pub struct EdgeArgs {
     /// Where audit events go, as lines of JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     pub audit_log_path: Option<String>,
-    /// Megabytes of an audit log before it is set aside [default: 100]
+    /// Megabytes of an audit log before it is set aside; 0 sets none aside [default: 100]
     #[arg(long, value_name = "MB")]
     pub audit_log_maxsize: Option<u64>,
-    /// Audit logs that are kept beside the present one [default: all]
+    /// Audit logs that are kept beside the present one; 0 keeps all [default: 100]
     #[arg(long, value_name = "N")]
     pub audit_log_maxbackup: Option<usize>,
-    /// Days that audit logs are kept [default: for ever]
+    /// Days that audit logs are kept; 0 keeps them for ever [default: 366]
     #[arg(long, value_name = "DAYS")]
     pub audit_log_maxage: Option<u64>,
     /// Packs audit logs that are set aside with gzip

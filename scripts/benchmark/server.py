@@ -88,8 +88,8 @@ def number_flag(number, title, name, least, default):
     POINTS.append((number, title, check))
 
 
-number_flag("1.2.17", "audit logs are kept for 30 days", "audit-log-maxage", 30, "kept for ever")
-number_flag("1.2.18", "ten audit logs are kept", "audit-log-maxbackup", 10, "all are kept")
+number_flag("1.2.17", "audit logs are kept for 30 days", "audit-log-maxage", 30, "366 days")
+number_flag("1.2.18", "ten audit logs are kept", "audit-log-maxbackup", 10, "100")
 number_flag("1.2.19", "an audit log has 100 megabytes", "audit-log-maxsize", 100, "100")
 
 

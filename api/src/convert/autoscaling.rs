@@ -234,8 +234,11 @@ fn spec_to_v2(metric: &Value) -> Option<Value> {
     made[source] = match source {
         "object" => {
             let kind = if s["averageValue"].is_null() { "Value" } else { "AverageValue" };
+            // Beside an average the other form has a zero, for want of a way to leave the value out.
+            let unset = kind == "AverageValue" && s["targetValue"] == "0";
+            let value = if unset { &null } else { &s["targetValue"] };
             json!({ "describedObject": s["target"], "metric": metric_of(s, "selector"),
-                "target": typed(kind, &s["targetValue"], &s["averageValue"], &null) })
+                "target": typed(kind, value, &s["averageValue"], &null) })
         }
         "pods" => json!({ "metric": metric_of(s, "selector"),
             "target": typed("AverageValue", &null, &s["targetAverageValue"], &null) }),
@@ -360,6 +363,20 @@ mod tests {
         assert_eq!((annotations.as_object().unwrap().len(), object["spec"].get("metrics")), (5, None));
         to_v2(&mut object);
         assert_eq!(object, full());
+    }
+
+    #[test]
+    fn an_average_of_an_object_comes_back_alone() {
+        let target = json!({ "type": "AverageValue", "averageValue": "10" });
+        let object = json!({ "describedObject": { "kind": "Service", "name": "s" }, "metric": { "name": "m" },
+            "target": target });
+        let metrics = json!([{ "type": "Object", "object": object }]);
+        let mut hpa =
+            json!({ "metadata": { "name": "h" }, "spec": { "maxReplicas": 1, "metrics": metrics } });
+        let before = hpa.clone();
+        to_v1(&mut hpa);
+        to_v2(&mut hpa);
+        assert_eq!(hpa, before);
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub mod policy;
 mod priority;
 mod releases;
 mod resource_quota;
+mod rights;
 mod runtime_class;
 mod service_account;
 mod step;
@@ -45,8 +46,8 @@ pub use coracle_requests::admission::{
 };
 pub use plugins::{Config, NEED_CONTROLLERS, NEEDS_NODE_LIFECYCLE, NEEDS_STORAGE_PROTECTION, PluginError};
 
-use coracle_access::authz::{Asking, Authorizer, Gate, devices, escalation, params};
-use coracle_api::{ApiError, Object, UserInfo};
+use coracle_access::authz::{Asking, Authorizer, Gate};
+use coracle_api::{ApiError, FieldError, Object, UserInfo};
 use coracle_component_base::metrics::{Histogram, Metrics};
 use coracle_requests::ObjectReader;
 use parking_lot::Mutex;
@@ -160,9 +161,8 @@ impl Chain {
         Ok(Self { read, plugins, mutating, validating, quota, gate: None, metrics: Arc::default() })
     }
 
-    /// Refuses roles and bindings by which their writer would grant more than they have ([`escalation`]), policies that
-    /// read for them what they may not ([`params`]), and changes of claims that are others' ([`devices`]). Every server
-    /// whose requests are authorized needs this.
+    /// Refuses what asks for more than the right to write an object ([`rights`]). Every server whose requests are
+    /// authorized needs this.
     pub fn guard_escalation(self, gate: Arc<Gate>) -> Self {
         Self { gate: Some(gate), ..self }
     }
@@ -170,38 +170,6 @@ impl Chain {
     /// Counts in the figures of a server instead of in some of its own. Before the first request.
     pub fn counted_in(self, metrics: Arc<Metrics>) -> Self {
         Self { metrics, ..self }
-    }
-
-    fn check_escalation(
-        &self,
-        attributes: &Attributes<'_>,
-        object: Option<&Object>,
-        old: Option<&Object>,
-        authorizer: Option<&dyn Authorizer>,
-    ) -> Result<(), ApiError> {
-        let (Some(authorizer), Some(object)) = (authorizer, object) else { return Ok(()) };
-        let Attributes { resource, user, .. } = *attributes;
-        if !matches!(attributes.operation, Operation::Create | Operation::Update) {
-            return Ok(());
-        }
-        let errors = match (&*resource.group, &*resource.plural, attributes.subresource) {
-            ("rbac.authorization.k8s.io", plural, _) => {
-                return escalation::check(plural, object, old, user, authorizer, &*self.read);
-            }
-            ("admissionregistration.k8s.io", plural, "") => {
-                let asked = params::ReferenceCheck { user, authorizer, read: &*self.read };
-                params::check(plural, object, old, asked).err().into_iter().collect()
-            }
-            ("resource.k8s.io", "resourceclaims", "status") => {
-                let verb = if attributes.asked.is_patch() { "patch" } else { "update" };
-                old.map(|old| devices::check(object, old, user, verb, authorizer)).unwrap_or_default()
-            }
-            _ => return Ok(()),
-        };
-        match errors.is_empty() {
-            true => Ok(()),
-            false => Err(ApiError::invalid(&resource.group, &resource.kind, attributes.name, &errors)),
-        }
     }
 
     fn request<'a>(&'a self, attributes: &'a Attributes<'_>, asking: Option<&'a Asking>) -> Request<'a> {
@@ -315,7 +283,7 @@ impl Admission for Chain {
             self.tell_of_deletion(&write, old).await?;
         }
         let request = self.request(attributes, asking.as_deref());
-        write.settle(|| self.check_escalation(attributes, object, old, request.authorizer)).await?;
+        write.settle(|| rights::check(attributes, &request, object, old)).await?;
         local_path::check(&request, object, old)?;
         let mut timer = Timer::new(&self.metrics, attributes.operation, "validate");
         for Timed { plugin, validate, .. } in &self.plugins {
@@ -338,6 +306,20 @@ impl Admission for Chain {
             }
             _ => Ok(()),
         }
+    }
+
+    async fn missing_rights(
+        &self,
+        attributes: &Attributes<'_>,
+        new: &Object,
+        old: &Object,
+    ) -> Result<Vec<FieldError>, ApiError> {
+        let asking = self.asking();
+        let write = self.write(attributes, asking.as_ref());
+        let request = self.request(attributes, asking.as_deref());
+        let errors = write.settle(|| rights::of_parts(attributes, &request, new, old)).await;
+        answered(asking.as_deref())?;
+        Ok(errors)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Admission's place in the generic path.
 
 use super::{Attributes, Operation, RequestOptions, Scope, WriteOptions};
-use coracle_api::{ApiError, Object};
+use coracle_api::{ApiError, FieldError, Object};
 use std::time::Instant;
 
 /// Subresources whose body is admitted by itself, before what it makes of the object: that is the server's own doing.
@@ -88,6 +88,17 @@ impl Scope<'_> {
         let began = Instant::now();
         let outcome = self.registry.admission.validate(&attributes, object, old).await;
         self.count(operation, "validate", outcome, began)
+    }
+
+    /// What an update that is not valid is refused for besides.
+    pub(super) async fn missing_rights(
+        &self,
+        new: &Object,
+        old: &Object,
+        options: &WriteOptions,
+    ) -> Result<Vec<FieldError>, ApiError> {
+        let attributes = self.attributes(Operation::Update, self.name, RequestOptions::Write(options));
+        self.registry.admission.missing_rights(&attributes, new, old).await
     }
 
     /// Admission of what is not stored: a review, a request for a token, the options of a stream. Returns what it has

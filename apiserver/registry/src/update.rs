@@ -205,7 +205,9 @@ impl Scope<'_> {
         let mut errors = self.update_errors(part, &new, old);
         errors.append(&mut sent_errors);
         if !errors.is_empty() {
-            return Err(self.invalid(&errors));
+            let mut all = self.missing_rights(&new, old, options).await?;
+            all.append(&mut errors);
+            return Err(self.invalid(&all));
         }
         if part == Part::Main {
             self.warn(self.strategy.warnings(&new, Some(old)));

@@ -1,7 +1,7 @@
 //! What admission is told of a request, and what it may do: the contract between the generic path and the plugins.
 
 use super::{DeleteOptions, WriteOptions};
-use coracle_api::{ApiError, Object, Resource, UserInfo};
+use coracle_api::{ApiError, FieldError, Object, Resource, UserInfo};
 use coracle_store::Store;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -190,6 +190,20 @@ pub trait Admission: Send + Sync {
         object: Option<&Object>,
         old: Option<&Object>,
     ) -> Result<(), ApiError>;
+
+    /// Rights that an update lacks beside that to write the object, to be told together with the mistakes of a new
+    /// object that is not valid, and so never reaches [`Self::validate`], which refuses for the same.
+    ///
+    /// # Errors
+    /// Why it could not be found out.
+    async fn missing_rights(
+        &self,
+        _attributes: &Attributes<'_>,
+        _new: &Object,
+        _old: &Object,
+    ) -> Result<Vec<FieldError>, ApiError> {
+        Ok(Vec::new())
+    }
 }
 
 /// Lets everything through, for tests of the machinery alone.

@@ -8,6 +8,10 @@ use coracle_requests::ObjectReader;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
+const CLUSTER_ROLE_BINDINGS: &str = "clusterrolebindings.rbac.authorization.k8s.io";
+const DISCOVERY: &str = "system:discovery";
+const PUBLIC_INFO_VIEWER: &str = "system:public-info-viewer";
+
 /// One write.
 #[derive(Clone, Debug)]
 pub struct Planned {
@@ -29,7 +33,8 @@ pub(super) fn plan_of(wanted: Vec<Wanted>, read: &dyn ObjectReader) -> Vec<Plann
     for wanted in wanted {
         let text = |field: &str| wanted.object["metadata"][field].as_str().unwrap_or_default();
         let Some(present) = read.get(wanted.resource, text("namespace"), text("name")) else {
-            writes.push(Planned { resource: wanted.resource, object: wanted.object, replaces: None });
+            let object = split_binding(&wanted, read).unwrap_or(wanted.object);
+            writes.push(Planned { resource: wanted.resource, object, replaces: None });
             continue;
         };
         if let Some(object) = merged(&wanted.object, &present, wanted.keep) {
@@ -37,6 +42,22 @@ pub(super) fn plan_of(wanted: Vec<Wanted>, read: &dyn ObjectReader) -> Vec<Plann
         }
     }
     writes
+}
+
+/// Whom `system:discovery` is bound to could see what `system:public-info-viewer` shows before it was a role of its own, so
+/// a binding that is missing begins with the other's subjects, labels and annotations
+/// (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#discovery-roles>).
+fn split_binding(wanted: &Wanted, read: &dyn ObjectReader) -> Option<Object> {
+    if wanted.resource != CLUSTER_ROLE_BINDINGS || wanted.object["metadata"]["name"] != PUBLIC_INFO_VIEWER {
+        return None;
+    }
+    let source = read.get(CLUSTER_ROLE_BINDINGS, "", DISCOVERY)?;
+    let mut object = wanted.object.clone();
+    object["subjects"] = source["subjects"].clone();
+    for map in ["labels", "annotations"] {
+        object["metadata"][map] = source["metadata"][map].clone();
+    }
+    Some(merged(&wanted.object, &object, wanted.keep).unwrap_or(object))
 }
 
 /// The default storage class of a provisioner that does not run: claims would wait for it for ever. One that somebody has

@@ -284,6 +284,42 @@ fn lost_rules_and_subjects_come_back_and_additions_stay() {
     assert!(plan(&config(), world.as_ref()).is_empty(), "autoupdate is off");
 }
 
+const BINDINGS: &str = "clusterrolebindings.rbac.authorization.k8s.io";
+
+#[test]
+fn deleted_bindings_come_back() {
+    let world = started();
+    world.remove(BINDINGS, "", "system:basic-user");
+    let planned = only(&world);
+    assert!(planned.replaces.is_none());
+    assert_eq!(planned.object["subjects"][0]["name"], "system:authenticated");
+}
+
+#[test]
+fn public_information_is_for_those_whom_discovery_is_bound_to() {
+    let world = started();
+    let ours =
+        json!([{ "kind": "Group", "name": "system:authenticated" }, { "kind": "User", "name": "jane" }]);
+    for (update, subjects) in [("false", 2), ("true", 3)] {
+        world.remove(BINDINGS, "", "system:public-info-viewer");
+        change(&world, BINDINGS, "", "system:discovery", |o| {
+            o["metadata"]["annotations"] = json!({ rbac::AUTOUPDATE: update, "theirs": "yes" });
+            o["subjects"] = ours.clone();
+        });
+        let planned = only(&world);
+        let (metadata, bound) = (&planned.object["metadata"], &planned.object["subjects"]);
+        assert_eq!(
+            (&metadata["name"], &metadata["annotations"]["theirs"]),
+            (&json!("system:public-info-viewer"), &json!("yes"))
+        );
+        assert_eq!(metadata["annotations"][rbac::AUTOUPDATE], update);
+        assert_eq!((&bound[0], &bound[1]), (&ours[0], &ours[1]));
+        assert_eq!(bound.as_array().map(Vec::len), Some(subjects), "{bound}");
+        assert_eq!(planned.object["roleRef"]["name"], "system:public-info-viewer");
+        world.put(planned.resource, planned.object);
+    }
+}
+
 #[test]
 fn aggregated_rules_belong_to_the_aggregation_controller() {
     let world = started();

@@ -455,3 +455,28 @@ async fn a_webhook_may_change_its_certificate() {
     write_kubeconfig(&dir.path().join("moving.kubeconfig"), new.port, &new.bundle);
     until("the new certificate", async || jane.get(MAPS).await.status == 200 && !new.seen().is_empty()).await;
 }
+
+/// A claim's allocation is the scheduler's, whatever else is wrong with the update.
+#[tokio::test]
+async fn mistakes_hide_no_missing_right() {
+    let cluster = Cluster::new(LOCAL).await;
+    cluster.grant("jane").await;
+    let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    let requests = json!([{ "name": "r", "exactly": { "deviceClassName": "c" } }]);
+    let claim = json!({ "metadata": { "name": "c" }, "spec": { "devices": { "requests": requests } } });
+    cluster.admin.post(claims, &claim).await.expect(201);
+    let device = |number: &str| json!({ "driver": "d.example.com", "pool": "p", "device": number });
+    let mut result = device("1");
+    result["request"] = "r".into();
+    let allocated = |results: Value| json!({ "allocation": { "devices": { "results": results } } });
+    let (status, merge) = (format!("{claims}/c/status"), "merge-patch");
+    let allocation = json!({ "status": allocated(json!([result])) });
+    cluster.admin.patch(&status, merge, &allocation).await.expect(200);
+    let mut change = allocated(json!([]));
+    change["devices"] = json!([device("2")]);
+    let refused = cluster.user("jane").patch(&status, merge, &json!({ "status": change })).await.expect(422);
+    let causes = refused["details"]["causes"].as_array().unwrap();
+    let fields: Vec<_> = causes.iter().map(|cause| &cause["field"]).collect();
+    assert_eq!(fields, ["status", "status.devices[0]", "status.allocation"], "{refused}");
+    assert_eq!(causes[0]["reason"], "FieldValueForbidden");
+}

@@ -1,5 +1,6 @@
 //! Field ownership and server-side apply, as clients meet them.
 
+use crate::custom_support::{DEFINITIONS, WIDGETS, definition, establish, widget};
 use crate::support::{Answer, Fixture};
 use axum::body::Body;
 use http::Request;
@@ -330,4 +331,29 @@ async fn updates_without_a_change_are_no_writes() {
         api.patch(&format!("{uri}?fieldManager=y"), "merge-patch", &json!({"data": {"k": "1"}})).await;
     assert_eq!(patched.expect(200), made);
     assert_eq!(api.put(&format!("{uri}?fieldManager=z"), &body).await.expect(200), made);
+}
+
+/// Writes of a definition's status change its metadata, too; those of a custom resource do not.
+#[tokio::test]
+async fn who_applies_a_status_owns_what_it_changes() {
+    let api = Fixture::new().await;
+    let definition = definition(&json!({ "subresources": { "status": {} } }));
+    establish(&api, &definition).await;
+    let labels = json!({ "l": "1" });
+    let name = "widgets.example.com";
+    let uri = format!("{DEFINITIONS}/{name}/status");
+    let accepted = json!({ "acceptedNames": definition["spec"]["names"], "storedVersions": ["v1"] });
+    let sent = json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": name, "labels": labels }, "status": accepted });
+    let changed = apply(&api, &uri, "fieldManager=me&force=true", &sent).await.expect(200);
+    assert_eq!(changed["metadata"]["labels"], labels);
+    assert_eq!(entry(&changed, "me")["fieldsV1"]["f:metadata"], json!({ "f:labels": { "f:l": {} } }));
+    let mut object = widget("w", &json!({}));
+    api.post(WIDGETS, &object).await.expect(201);
+    object["metadata"]["labels"] = labels;
+    object["status"] = json!({ "ready": 1 });
+    let status = format!("{WIDGETS}/w/status");
+    let changed = apply(&api, &status, "fieldManager=me&force=true", &object).await.expect(200);
+    assert_eq!(changed["metadata"]["labels"], Value::Null);
+    assert_eq!(entry(&changed, "me")["fieldsV1"], json!({ "f:status": { "f:ready": {} } }));
 }

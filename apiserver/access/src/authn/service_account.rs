@@ -364,7 +364,9 @@ fn bound_user(
             alive(read, "nodes.", "", node, now)?;
         }
         note(NODE_NAME, &node.name);
-        note("authentication.kubernetes.io/node-uid", &node.uid);
+        if !node.uid.is_empty() {
+            note("authentication.kubernetes.io/node-uid", &node.uid);
+        }
     }
     if let Some(jti) = &claims.jti {
         note(CREDENTIAL_ID, &format!("JTI={jti}"));

@@ -215,7 +215,7 @@ struct OwnedAttributes {
     name: String,
     field_selector: String,
     label_selector: String,
-    path: String,
+    path: Option<String>,
 }
 
 impl Hash for OwnedAttributes {
@@ -238,7 +238,7 @@ impl OwnedAttributes {
             name: attributes.name.to_owned(),
             field_selector: attributes.field_selector.to_owned(),
             label_selector: attributes.label_selector.to_owned(),
-            path: attributes.path.to_owned(),
+            path: attributes.path.map(str::to_owned),
         }
     }
 
@@ -254,7 +254,7 @@ impl OwnedAttributes {
             name: &self.name,
             field_selector: &self.field_selector,
             label_selector: &self.label_selector,
-            path: &self.path,
+            path: self.path.as_deref(),
         }
     }
 }

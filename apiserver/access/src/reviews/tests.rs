@@ -268,6 +268,21 @@ fn tokens_are_issued_and_reviewed() {
 }
 
 #[test]
+fn a_token_says_no_uid_of_a_node_that_is_not_there() {
+    let tokens = Tokens::new();
+    let spec = json!({ "serviceAccountName": "bot", "nodeName": "gone" });
+    let pod = json!({ "metadata": { "name": "far", "namespace": "a", "uid": "far-uid" }, "spec": spec });
+    tokens.world.put("pods.", pod);
+    let bound = json!({ "apiVersion": "v1", "kind": "Pod", "name": "far" });
+    let answer = tokens.request(json!({ "boundObjectRef": bound, "audiences": ["vault"] })).unwrap();
+    let user = &tokens.review(answer["status"]["token"].as_str().unwrap(), json!(["vault"]))["user"];
+    assert_eq!(user["extra"]["authentication.kubernetes.io/node-name"], json!(["gone"]));
+    assert!(user["extra"]["authentication.kubernetes.io/node-uid"].is_null(), "{user}");
+    let node = crate::authn::Reference { name: "gone".to_owned(), uid: String::new() };
+    assert_eq!(serde_json::to_value(node).unwrap(), json!({ "name": "gone" }));
+}
+
+#[test]
 fn bad_token_requests_are_refused() {
     let tokens = Tokens::new();
     let bind = |kind: &str, name: &str, uid: &str| json!({ "boundObjectRef": { "apiVersion": "v1", "kind": kind, "name": name, "uid": uid } });
@@ -331,4 +346,77 @@ fn nodes_ask_for_the_audiences_that_their_pods_mount() {
             "subjects": [{ "kind": "Group", "name": "system:nodes" }] }),
     );
     ask(&["moon"]).unwrap();
+}
+
+/// Puts the pod `web` of `n1` there anew, with one volume.
+fn mount(tokens: &Tokens, volume: Value) {
+    let spec = json!({ "serviceAccountName": "bot", "nodeName": "n1", "volumes": [volume] });
+    let pod = json!({ "metadata": { "name": "web", "namespace": "a", "uid": "web-uid" }, "spec": spec });
+    tokens.world.put("pods.", pod);
+}
+
+#[test]
+fn a_node_is_told_what_is_missing_behind_the_volumes_of_its_pod() {
+    let tokens = Tokens::new();
+    let node = UserInfo::authenticated("system:node:n1", &["system:nodes"]);
+    let ask = |audience: &str| {
+        let bound = json!({ "apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "web-uid" });
+        let spec = json!({ "audiences": [audience], "boundObjectRef": bound });
+        tokens.request_as(&node, "bot", spec).map(|_| ()).map_err(|e| e.message)
+    };
+    let error = |audience: &str| {
+        let told = ask(audience).unwrap_err();
+        told.strip_prefix("serviceaccounts \"bot\" is forbidden: ").map(str::to_owned)
+    };
+    mount(&tokens, json!({ "name": "v", "csi": { "driver": "gone.example.com" } }));
+    assert_eq!(
+        error("moon").as_deref(),
+        Some("error validating audience \"moon\": csidriver.storage.k8s.io \"gone.example.com\" not found")
+    );
+    mount(&tokens, json!({ "name": "v", "persistentVolumeClaim": { "claimName": "c" } }));
+    assert_eq!(
+        error("moon").as_deref(),
+        Some("error validating audience \"moon\": persistentvolumeclaim \"c\" not found")
+    );
+    let claim = json!({ "metadata": { "name": "c", "namespace": "a" }, "spec": { "volumeName": "pv" } });
+    tokens.world.put("persistentvolumeclaims.", claim);
+    assert_eq!(
+        error("moon").as_deref(),
+        Some("error validating audience \"moon\": persistentvolume \"pv\" not found")
+    );
+    // Volumes of the older kinds are their drivers'.
+    let file = json!({ "name": "v", "azureFile": { "shareName": "s", "secretName": "s" } });
+    let wants = json!([{ "audience": "moon" }]);
+    tokens.world.put("persistentvolumes.", json!({ "metadata": { "name": "pv" }, "spec": file.clone() }));
+    tokens.world.put(
+        "csidrivers.storage.k8s.io",
+        json!({ "metadata": { "name": "file.csi.azure.com" }, "spec": { "tokenRequests": wants } }),
+    );
+    ask("moon").unwrap();
+    mount(&tokens, file);
+    ask("moon").unwrap();
+}
+
+#[test]
+fn any_audience_can_be_granted_to_nodes() {
+    let tokens = Tokens::new();
+    mount(&tokens, json!({ "name": "v", "emptyDir": {} }));
+    let node = UserInfo::authenticated("system:node:n1", &["system:nodes"]);
+    let bound = json!({ "apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "web-uid" });
+    for audience in ["", "aud://one/two.com"] {
+        let spec = json!({ "audiences": [audience], "boundObjectRef": bound });
+        assert_eq!(tokens.request_as(&node, "bot", spec.clone()).map(|_| ()).unwrap_err().code, 403);
+        let verbs = json!(["request-serviceaccounts-token-audience"]);
+        let rule = json!({ "verbs": verbs, "apiGroups": [""], "resources": [audience] });
+        tokens.world.put(
+            &format!("roles.{RBAC}"),
+            json!({ "metadata": { "name": "m", "namespace": "a" }, "rules": [rule] }),
+        );
+        tokens.world.put(
+            &format!("rolebindings.{RBAC}"),
+            json!({ "metadata": { "name": "m", "namespace": "a" }, "roleRef": { "kind": "Role", "name": "m" },
+                "subjects": [{ "kind": "Group", "name": "system:nodes" }] }),
+        );
+        tokens.request_as(&node, "bot", spec).unwrap();
+    }
 }

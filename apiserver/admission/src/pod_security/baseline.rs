@@ -6,27 +6,27 @@ use super::rules::{Bad, Pod, Rule, Violation, between, quoted_set, since, violat
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Rules that hold on the restricted level too.
-pub(super) const COMMON: &[Rule] = &[
+/// In the order of upstream's identifiers, in which a refusal lists them.
+pub(super) const RULES: &[Rule] = &[
     since(0, app_armor),
+    since(0, capabilities).replaced(22),
     since(0, host_namespaces),
+    since(0, host_path).replaced(0),
     since(0, host_ports),
     since(34, host_probes),
     since(0, privileged),
     between(0, 35, proc_mount),
-    since(35, |pod| if pod.has_user_namespace() { None } else { proc_mount(pod) }),
+    since(35, |pod| if pod.has_user_namespace() { None } else { proc_mount(pod) }).replaced(35),
     between(0, 31, |pod| se_linux(pod, &SELINUX_TYPES[..4])),
     since(31, |pod| se_linux(pod, &SELINUX_TYPES)),
+    between(0, 19, seccomp_annotations),
+    since(19, seccomp).replaced(19),
     between(0, 27, |pod| sysctls(pod, &SYSCTLS[..5])),
     between(27, 29, |pod| sysctls(pod, &SYSCTLS[..6])),
     between(29, 32, |pod| sysctls(pod, &SYSCTLS[..10])),
     since(32, |pod| sysctls(pod, &SYSCTLS)),
     since(0, windows_host_process),
 ];
-
-/// Rules that the restricted level replaces by stricter ones.
-pub(super) const ONLY: &[Rule] =
-    &[since(0, capabilities), since(0, host_path), between(0, 19, seccomp_annotations), since(19, seccomp)];
 
 const CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
@@ -130,7 +130,7 @@ fn host_probes(pod: Pod) -> Option<Violation> {
     violation("probe or lifecycle host", format!("{} {} {what} {}", bad.text, bad.uses(), quoted_set(&all)))
 }
 
-fn proc_mount(pod: Pod) -> Option<Violation> {
+pub(super) fn proc_mount(pod: Pod) -> Option<Violation> {
     let mount = |c: &Value| c["securityContext"]["procMount"].as_str().map(str::to_owned);
     let odd = |c: &Value| mount(c).filter(|m| m != "Default");
     let bad = pod.bad_containers(|c| odd(c).is_some())?;

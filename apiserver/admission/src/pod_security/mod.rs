@@ -159,6 +159,7 @@ impl PodSecurity {
         }
         if !mistakes.is_empty() {
             let list = mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let list = if mistakes.len() == 1 { list } else { format!("[{list}]") };
             request.metrics.pod_security_error(labels(request));
             annotate("error", format!("Failed to parse policy: {list}"));
         }

@@ -2,17 +2,19 @@
 //! (<https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted>).
 
 use super::super::items;
+use super::baseline::proc_mount;
 use super::rules::{Bad, Pod, Rule, Violation, between, quoted_set, since, violation};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Beside those that the baseline shares. Since 1.25 rules that make no sense for Windows leave it out, since 1.35 those
+/// Beside those of the baseline that none of these replaces. Since 1.25 rules that make no sense for Windows leave it out, since 1.35 those
 /// about root leave out pods with a user namespace.
 pub(super) const RULES: &[Rule] = &[
     between(8, 25, privilege_escalation),
     since(25, |pod| if pod.is_windows() { None } else { privilege_escalation(pod) }),
     between(22, 25, capabilities),
     since(25, |pod| if pod.is_windows() { None } else { capabilities(pod) }),
+    since(35, proc_mount),
     since(0, volumes),
     between(0, 35, run_as_non_root),
     since(35, |pod| if pod.has_user_namespace() { None } else { run_as_non_root(pod) }),

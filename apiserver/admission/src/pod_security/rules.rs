@@ -29,32 +29,46 @@ pub type Check = fn(Pod) -> Option<Violation>;
 pub struct Rule {
     pub since: u32,
     pub until: u32,
+    /// From 1.`replaced` on, a rule of the restricted standard stands for it there.
+    pub replaced: u32,
     pub check: Check,
 }
 
 pub const fn since(since: u32, check: Check) -> Rule {
-    Rule { since, until: u32::MAX, check }
+    between(since, NEVER, check)
 }
 
 pub const fn between(since: u32, until: u32, check: Check) -> Rule {
-    Rule { since, until, check }
+    Rule { since, until, replaced: NEVER, check }
 }
 
+/// After any release, also after [`super::policy::Version::Latest`].
+const NEVER: u32 = u32::MAX;
+
 impl Rule {
+    pub const fn replaced(self, since: u32) -> Self {
+        Self { replaced: since, ..self }
+    }
+
     fn holds(&self, minor: u32) -> bool {
-        self.since <= minor && (minor < self.until || (minor == u32::MAX && self.until == u32::MAX))
+        self.since <= minor && (minor < self.until || self.until == NEVER)
+    }
+
+    fn is_replaced(&self, minor: u32) -> bool {
+        self.replaced <= minor && self.replaced != NEVER
     }
 }
 
 /// What a pod breaks, in upstream's order.
 pub fn violations(pod: Pod, standard: Standard) -> Vec<Violation> {
-    let more: &[Rule] = match standard.level {
-        Level::Privileged => return Vec::new(),
-        Level::Baseline => baseline::ONLY,
-        Level::Restricted => restricted::RULES,
-    };
     let minor = standard.version.minor();
-    let rules = baseline::COMMON.iter().chain(more).filter(|rule| rule.holds(minor));
+    let (restricted, stricter): (bool, &[Rule]) = match standard.level {
+        Level::Privileged => return Vec::new(),
+        Level::Baseline => (false, &[]),
+        Level::Restricted => (true, restricted::RULES),
+    };
+    let kept = baseline::RULES.iter().filter(|rule| !restricted || !rule.is_replaced(minor));
+    let rules = kept.chain(stricter).filter(|rule| rule.holds(minor));
     rules.filter_map(|rule| (rule.check)(pod)).collect()
 }
 

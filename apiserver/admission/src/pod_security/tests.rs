@@ -131,6 +131,27 @@ fn every_rule_refuses_its_pod() {
     }
 }
 
+#[test]
+fn a_refusal_lists_the_rules_in_upstreams_order() {
+    let mut pod = pod();
+    pod["spec"] = json!({
+        "hostNetwork": true, "volumes": [{ "name": "v", "hostPath": {} }],
+        "containers": [{ "name": "c", "securityContext": { "privileged": true, "capabilities": { "add": ["BPF"] },
+            "seLinuxOptions": { "user": "u" }, "seccompProfile": { "type": "Unconfined" } } }],
+    });
+    let baseline = check("baseline", &pod).unwrap_err();
+    let order = [
+        "non-default capabilities",
+        "host namespaces",
+        "hostPath volumes",
+        "privileged",
+        "seLinuxOptions",
+        "seccompProfile",
+    ];
+    let places: Vec<_> = order.iter().map(|reason| baseline.find(&format!("{reason} ("))).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{baseline}");
+}
+
 fn labelled(labels: &[(&str, &str)]) -> std::sync::Arc<World> {
     let world = World::new();
     let mut map = json!({});
@@ -155,6 +176,25 @@ fn versions_pin_the_rules() {
     assert!(check("v1.34", &nested).is_err());
     check("v1.35", &nested).unwrap();
     check("latest", &nested).unwrap();
+    // What restricts more came later than what it replaces.
+    let adds = with(
+        hardened(),
+        "/spec/containers/0/securityContext/capabilities",
+        json!({ "add": ["NET_ADMIN"], "drop": ["ALL"] }),
+    );
+    assert!(check("v1.21", &adds).unwrap_err().contains("\": non-default capabilities ("));
+    assert!(check("v1.22", &adds).unwrap_err().contains("\": unrestricted capabilities ("));
+    let annotations = json!({ "seccomp.security.alpha.kubernetes.io/pod": "unconfined" });
+    let unconfined = with(hardened(), "/metadata/annotations", annotations);
+    assert!(check("v1.18", &unconfined).unwrap_err().contains("\": seccompProfile (forbidden annotation "));
+    check("v1.19", &unconfined).unwrap();
+    let mut unmasked = with(hardened(), "/spec/containers/0/securityContext/procMount", json!("Unmasked"));
+    unmasked["spec"]["hostUsers"] = false.into();
+    for version in ["v1.34", "v1.35", "latest"] {
+        assert!(check(version, &unmasked).unwrap_err().contains("\": procMount ("), "{version}");
+    }
+    let world = labelled(&[("enforce", "baseline")]);
+    Try::create(&world, "pods.").validate(&PodSecurity::default(), &unmasked, None).unwrap();
     let sysctl = with(hardened(), "/spec/securityContext/sysctls", json!([{ "name": "net.ipv4.tcp_rmem" }]));
     assert!(check("v1.31", &sysctl).is_err());
     check("v1.99", &sysctl).unwrap();

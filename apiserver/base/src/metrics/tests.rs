@@ -106,3 +106,14 @@ fn a_label_without_bounds_is_bounded() {
     }
     assert_eq!(samples(&metrics.render(), "apiserver_storage_objects{").len(), 10_001);
 }
+
+#[test]
+fn exemptions_from_pod_security_are_shown_before_there_is_one() {
+    let page = Metrics::default().render();
+    assert_eq!(samples(&page, "pod_security_exemptions_total").len(), 4);
+    assert_eq!(
+        samples(&page, "pod_security_evaluations_total{decision=\"allow\"").len(),
+        2,
+        "pods that are made and changed where nothing is asked of them"
+    );
+}

@@ -201,7 +201,7 @@ impl RuleFile {
         }
         self.resources.is_empty()
             || self.resources.iter().any(|one| {
-                one.group == info.group
+                (one.group == "*" || one.group == info.group)
                     && lists(&one.resource_names, &info.name)
                     && (one.resources.is_empty() || one.resources.iter().any(|r| names(r, info)))
             })

@@ -10,18 +10,16 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-/// When a file is set aside and which of those are deleted: upstream's `--audit-log-max*`. Zero keeps all.
+/// When a file is set aside and which of those are deleted: upstream's `--audit-log-max*`. Zero sets none aside, and keeps all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rotation {
-    /// Bytes of one file; zero is 100 MiB, as upstream.
+    /// Bytes of one file.
     pub max_bytes: u64,
     pub max_backups: usize,
     pub max_age_days: u64,
     /// Files that are set aside are packed with gzip.
     pub compress: bool,
 }
-
-const DEFAULT_BYTES: u64 = 100 << 20;
 
 /// What the names of packed files end with.
 const PACKED: &str = ".gz";
@@ -86,9 +84,9 @@ impl Rotating {
     }
 
     pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        let limit = if self.rotation.max_bytes == 0 { DEFAULT_BYTES } else { self.rotation.max_bytes };
+        let limit = self.rotation.max_bytes;
         let more = line.len() as u64;
-        if self.written.is_some_and(|written| written > 0 && written + more > limit) {
+        if self.written.is_some_and(|written| limit > 0 && written > 0 && written + more > limit) {
             self.rotate()?;
         }
         self.file.write_all(line)?;
@@ -168,8 +166,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let device = dir.path().join("device.log");
         std::os::unix::fs::symlink("/dev/null", &device).expect("a link");
-        let rotation = Rotation { max_bytes: 10, ..Rotation::default() };
-        for (path, files) in [(device, 1), (dir.path().join("plain.log"), 3)] {
+        let small = Rotation { max_bytes: 10, ..Rotation::default() };
+        let (plain, endless) = (dir.path().join("plain.log"), dir.path().join("endless.log"));
+        for (path, rotation, files) in
+            [(device, small, 1), (plain, small, 3), (endless, Rotation::default(), 4)]
+        {
             let mut log = Rotating::open(path, rotation).expect("opened");
             for _ in 0..2 {
                 log.write(b"twelve bytes").expect("written");

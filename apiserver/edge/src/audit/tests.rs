@@ -28,6 +28,8 @@ rules:
 - level: RequestResponse
   resources: [{group: apps}]
   omitStages: [ResponseStarted]
+- level: Request
+  resources: [{group: "*", resources: [leases]}]
 "#;
 
 fn decide(policy: &Policy, user: &UserInfo, method: &Method, uri: &str) -> Rule {
@@ -79,6 +81,7 @@ fn the_first_rule_that_matches_decides() {
         (&alice, "/api/v1/namespaces/default/pods/p/status", Level::Metadata),
         (&alice, "/apis/apps/v1/deployments", Level::RequestResponse),
         (&alice, "/apis/batch/v1/jobs", Level::None),
+        (&alice, "/apis/coordination.k8s.io/v1/leases", Level::Request),
     ];
     for (user, uri, expected) in table {
         assert_eq!(level(user, uri), expected, "{} {uri}", user.name);

@@ -12,7 +12,8 @@ pub struct Attributes<'a> {
     pub verb: &'a str,
     pub group: &'a str,
     pub version: &'a str,
-    /// Plural without the group; empty for a request that is for no resource.
+    /// Plural without the group; empty for a request that is for no resource. Questions within a request may ask about a
+    /// resource without a name.
     pub resource: &'a str,
     pub subresource: &'a str,
     pub namespace: &'a str,
@@ -22,14 +23,14 @@ pub struct Attributes<'a> {
     pub field_selector: &'a str,
     /// The label selector, likewise.
     pub label_selector: &'a str,
-    /// The URL's path; only read where `resource` is empty.
-    pub path: &'a str,
+    /// The URL's path, of a request that is for no resource.
+    pub path: Option<&'a str>,
 }
 
 impl<'a> Attributes<'a> {
     /// For a path that is no resource's, such as `/version`.
     pub fn path(user: &'a UserInfo, verb: &'a str, path: &'a str) -> Self {
-        Self { path, ..Self::empty(user, verb) }
+        Self { path: Some(path), ..Self::empty(user, verb) }
     }
 
     /// For a resource; add name, subresource and selector with struct update syntax.
@@ -55,12 +56,12 @@ impl<'a> Attributes<'a> {
             name: "",
             field_selector: "",
             label_selector: "",
-            path: "",
+            path: None,
         }
     }
 
     pub fn is_resource(&self) -> bool {
-        !self.resource.is_empty()
+        self.path.is_none()
     }
 
     pub fn is_read_only(&self) -> bool {
@@ -98,8 +99,8 @@ impl<'a> Attributes<'a> {
 
     fn denial(&self) -> String {
         let user = quoted(&self.user.name);
-        if !self.is_resource() {
-            return format!("User {user} cannot {} path {}", self.verb, quoted(self.path));
+        if let Some(path) = self.path {
+            return format!("User {user} cannot {} path {}", self.verb, quoted(path));
         }
         let scope = match self.namespace {
             "" => "at the cluster scope".to_owned(),

@@ -68,8 +68,8 @@ impl Rule {
         if !has(&self.verbs, asked.verb) {
             return false;
         }
-        if !asked.is_resource() {
-            return self.paths.iter().any(|p| path_matches(p, asked.path));
+        if let Some(path) = asked.path {
+            return self.paths.iter().any(|p| path_matches(p, path));
         }
         has(&self.groups, asked.group)
             && self.resources.iter().any(|r| resource_matches(r, asked.resource, asked.subresource))
@@ -138,15 +138,16 @@ impl Rule {
     }
 }
 
-/// `pods`, `pods/log`, `*`, `*/scale`
+/// `pods`, `pods/log`, `*`, `*/scale`. A resource may have slashes of its own: audiences of tokens are asked about as resources.
 fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
     if rule == "*" {
         return true;
     }
-    match rule.split_once('/') {
-        Some((r, s)) => s == subresource && !s.is_empty() && (r == resource || r == "*"),
-        None => subresource.is_empty() && rule == resource,
+    if subresource.is_empty() {
+        return rule == resource;
     }
+    let parent = rule.strip_suffix(subresource).and_then(|parent| parent.strip_suffix('/'));
+    parent.is_some_and(|parent| parent == resource || parent == "*")
 }
 
 /// A trailing `*` stands for any rest.

@@ -67,6 +67,10 @@ impl UpdateStrategy for CustomResource {
 }
 
 impl StatusStrategy for CustomResource {
+    fn status_keeps_metadata(&self) -> bool {
+        true
+    }
+
     /// All but the status stays as it was, but for who owns what.
     fn prepare_status_update(&self, new: &mut Object, old: &Object, _env: &Env) {
         let mut kept = old.clone();

@@ -18,11 +18,10 @@ mod versions;
 use super::admissionregistration::client_config;
 use super::value::*;
 use super::{
-    Column, CreateStrategy, DEFAULT_COLUMNS, DeleteStrategy, Env, ResetFieldsStrategy, ResourceFacts,
-    StatusStrategy, TableConvertor, UpdateStrategy, copy_field, rules,
+    Column, CreateStrategy, DEFAULT_COLUMNS, DeleteStrategy, Env, ResourceFacts, StatusStrategy,
+    TableConvertor, UpdateStrategy, copy_field, rules,
 };
-use crate::{Facts, FieldSet, reset_fields};
-use coracle_api::Resource;
+use crate::Facts;
 use coracle_api::meta::NameRule;
 use coracle_api::{FieldError, Object, validation};
 use serde_json::{Value, json};
@@ -149,16 +148,7 @@ impl TableConvertor for CustomResourceDefinitions {
     }
 }
 
-impl ResetFieldsStrategy for CustomResourceDefinitions {
-    fn reset_fields(&self, resource: &Resource, subresource: &str) -> &'static FieldSet<'static> {
-        match subresource {
-            "status" => reset_fields::metadata_and_spec(),
-            _ => reset_fields::usual(resource, subresource),
-        }
-    }
-}
-
-crate::usual!(CustomResourceDefinitions: TransactionStrategy, SelectableFields);
+crate::usual!(CustomResourceDefinitions: TransactionStrategy, SelectableFields, ResetFieldsStrategy);
 
 /// All that holds for a definition, new or (with what it was) updated.
 fn check(object: &Object, old: Option<&Object>, errors: &mut Errors) {

@@ -124,7 +124,10 @@ fn times(new: &Object, old: &Object, path: &Path, errors: &mut Errors) {
     let resumes = is(old, "Suspended") && conditions::is(new, "Suspended", "False");
     let holds = has(old, "status.startTime") && !bool_at(new, "spec.suspend");
     if starts_anew && !resumes && holds {
-        errors.required(&here, "startTime cannot be removed for unsuspended job");
+        match start.is_null() {
+            true => errors.required(&here, "startTime cannot be removed for unsuspended job"),
+            false => errors.invalid(&here, start.clone(), "field is immutable for unsuspended job once set"),
+        }
     }
     let never_starts = bool_at(new, "spec.suspend") && i64_at(new, "spec.completions") == Some(0);
     let finishes = is_finished(new) != is_finished(old) || starts_anew;

@@ -240,6 +240,14 @@ fn numbers_of_a_status_go_together() {
             at("startTime", "Required value: startTime cannot be removed for unsuspended job"),
         ),
         (
+            json!({ "startTime": "2024-01-02T00:00:00Z" }),
+            json!({ "startTime": "2024-01-01T00:00:00Z" }),
+            at(
+                "startTime",
+                "Invalid value: \"2024-01-02T00:00:00Z\": field is immutable for unsuspended job once set",
+            ),
+        ),
+        (
             json!({ "completedIndexes": "0" }),
             json!({}),
             at(

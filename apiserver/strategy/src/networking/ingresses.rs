@@ -9,6 +9,7 @@ pub struct IngressClasses;
 /// The annotation that named the class before there was a field, and upstream's limit of a controller's name.
 const OLD_CLASS: &str = "kubernetes.io/ingress.class";
 const CONTROLLER_MAX_BYTES: usize = 250;
+const DEFAULT_MARK: &str = "ingressclass.kubernetes.io/is-default-class";
 
 impl ResourceFacts for Ingresses {
     fn facts(&self) -> Facts {
@@ -297,8 +298,9 @@ impl TableConvertor for IngressClasses {
             true => "<none>".to_owned(),
             false => format!("{}{group}/{}", str_at(parameters, "kind"), str_at(parameters, "name")),
         };
+        let default = at(object, "metadata.annotations").get(DEFAULT_MARK).is_some_and(|v| v == "true");
         vec![
-            name(object).into(),
+            format!("{}{}", name(object), if default { " (default)" } else { "" }).into(),
             str_at(object, "spec.controller").into(),
             text.into(),
             table::age(object, now),

@@ -203,6 +203,17 @@ fn classes_of_ingresses() {
 }
 
 #[test]
+fn the_default_class_of_ingresses_is_marked() {
+    let cells = |mark: &str| {
+        let annotations = json!({ "ingressclass.kubernetes.io/is-default-class": mark });
+        let class = json!({ "metadata": { "name": "c", "annotations": annotations }, "spec": { "controller": "a.b/c" } });
+        IngressClasses.row(&class, Timestamp::UNIX_EPOCH)
+    };
+    assert_eq!(cells("true")[..3], ["c (default)", "a.b/c", "<none>"]);
+    assert_eq!(cells("false")[0], "c");
+}
+
+#[test]
 fn where_load_balancers_are() {
     let status = |ingress: Value| {
         let object = json!({ "status": { "loadBalancer": { "ingress": [ingress] } } });

@@ -259,6 +259,26 @@ fn status_updates_keep_deletion_and_align_addresses() {
     );
 }
 
+#[test]
+fn mistakes_of_the_claims_made_for_a_pod_name_their_field() {
+    let old =
+        pod(&json!({ "spec": { "resourceClaims": [{ "name": "c", "resourceClaimTemplateName": "t" }] } }));
+    let mut new = old.clone();
+    new["status"] = json!({ "resourceClaimStatuses": [
+        { "name": "c", "resourceClaimName": "A" },
+        { "name": "d", "resourceClaimName": "d" },
+    ] });
+    let errors = testing::status_errors(&Pods, &new, &old);
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    assert!(
+        errors[0].starts_with("status.resourceClaimStatuses[0].resourceClaimName: Invalid value: \"A\":")
+    );
+    assert!(
+        errors[1]
+            .starts_with("status.resourceClaimStatuses[1].name: Invalid value: \"d\": must match the name")
+    );
+}
+
 mod rows;
 
 #[test]

@@ -63,6 +63,7 @@ fn rules_match_as_documented() {
     let all = rule(json!({ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] }));
     let named =
         rule(json!({ "verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"] }));
+    let audiences = rule(json!({ "verbs": ["get"], "apiGroups": [""], "resources": ["", "aud://one/two"] }));
     for (rule, asked, allowed) in [
         (&pods, on("get", "", "pods", "", "a"), true),
         (&pods, on("list", "", "pods", "", ""), false),
@@ -77,6 +78,11 @@ fn rules_match_as_documented() {
         (&named, on("get", "", "pods", "", "a"), true),
         (&named, on("get", "", "pods", "", "b"), false),
         (&named, on("get", "", "pods", "", ""), false),
+        // Audiences of tokens are asked about as resources.
+        (&audiences, on("get", "", "aud://one/two", "", ""), true),
+        (&audiences, on("get", "", "", "", ""), true),
+        (&audiences, on("get", "", "one", "two", ""), false),
+        (&audiences, Attributes::path(&jane, "get", ""), false),
     ] {
         assert_eq!(rule.allows(&asked), allowed, "{rule:?} {asked:?}");
     }

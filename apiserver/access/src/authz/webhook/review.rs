@@ -38,10 +38,10 @@ impl Review {
         let user = attributes.user;
         let mut spec =
             json!({ "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra });
-        if attributes.is_resource() {
-            spec["resourceAttributes"] = resource(attributes);
+        if let Some(path) = attributes.path {
+            spec["nonResourceAttributes"] = json!({ "path": path, "verb": attributes.verb });
         } else {
-            spec["nonResourceAttributes"] = json!({ "path": attributes.path, "verb": attributes.verb });
+            spec["resourceAttributes"] = resource(attributes);
         }
         let key = spec.to_string();
         Self { spec, key, chosen_bytes: chosen(attributes) }
@@ -80,10 +80,11 @@ impl Review {
 }
 
 fn chosen(attributes: &Attributes<'_>) -> usize {
-    let Attributes { verb, group, version, resource, subresource, namespace, name, path, .. } = attributes;
-    let selectors = attributes.field_selector.len() + attributes.label_selector.len();
-    let texts = [verb, group, version, resource, subresource, namespace, name, path];
-    selectors + texts.iter().map(|text| text.len()).sum::<usize>()
+    let Attributes { verb, group, version, resource, subresource, namespace, name, .. } = attributes;
+    let path = attributes.path.unwrap_or_default();
+    let (fields, labels) = (attributes.field_selector, attributes.label_selector);
+    let texts = [verb, group, version, resource, subresource, namespace, name, path, fields, labels];
+    texts.iter().map(|text| text.len()).sum::<usize>()
 }
 
 fn resource(attributes: &Attributes<'_>) -> Value {

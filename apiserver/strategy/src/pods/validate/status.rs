@@ -78,7 +78,11 @@ fn claims(pod: &Object, path: &Path, errors: &mut Errors) {
             errors.duplicate(&here, name);
         }
         if has(status, "resourceClaimName") {
-            rules::subdomain(str_at(status, "resourceClaimName"), &here, errors);
+            rules::subdomain(
+                str_at(status, "resourceClaimName"),
+                &path.index(i).field("resourceClaimName"),
+                errors,
+            );
         }
     }
 }
