@@ -4,6 +4,7 @@
 
 use super::counted::{self, Counted};
 use super::plan::{Frame, Group};
+use super::repack::repack;
 use super::writer::{self, Writer};
 use crate::clients::Clients;
 use crate::common::ownership::controller_reference;
@@ -92,8 +93,8 @@ impl Reconciler for Mirror {
 impl Mirror {
     /// Counts what could not be mirrored, and says so where something else was.
     fn report(&self, endpoints: &Endpoints, changed: bool) {
-        let subsets = endpoints.subsets.iter().flatten();
-        let sizes = subsets.map(|s| {
+        let subsets = repack(endpoints.subsets.as_deref().unwrap_or_default());
+        let sizes = subsets.iter().map(|s| {
             s.addresses.as_ref().map_or(0, Vec::len) + s.not_ready_addresses.as_ref().map_or(0, Vec::len)
         });
         let skipped: usize = sizes.map(|size| size.saturating_sub(MAX_PER_SUBSET)).sum();
@@ -115,9 +116,10 @@ fn is_mirrored(endpoints: &Endpoints) -> bool {
 }
 
 fn frames(endpoints: &Endpoints) -> Vec<(Frame, Vec<Group>)> {
+    let subsets = repack(endpoints.subsets.as_deref().unwrap_or_default());
     let families = [Family::V4, Family::V6].into_iter();
     let frames = families.map(|family| {
-        let groups = endpoints.subsets.iter().flatten().map(|subset| group(subset, family));
+        let groups = subsets.iter().map(|subset| group(subset, family));
         let groups: Vec<Group> = groups.filter(|g| !g.endpoints.is_empty()).collect();
         (frame(endpoints, family), groups)
     });

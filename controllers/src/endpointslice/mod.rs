@@ -6,6 +6,7 @@ mod counted;
 mod hints;
 pub mod mirror;
 mod plan;
+mod repack;
 mod writer;
 
 use crate::clients::Clients;
