@@ -15,6 +15,8 @@ pub struct Levels {
 
 impl Levels {
     pub fn new(metrics: Arc<Metrics>, metric: Metric) -> Self {
+        // Kept over restarts of the controllers, which see all objects again.
+        metrics.set_all(metric, std::iter::empty());
         Self { metrics, metric, of: Mutex::default() }
     }
 
@@ -52,6 +54,8 @@ pub struct Tally {
 
 impl Tally {
     pub fn new(metrics: Arc<Metrics>, metric: Metric) -> Self {
+        // Kept over restarts of the controllers, which see all objects again.
+        metrics.set_all(metric, std::iter::empty());
         Self { metrics, metric, of: Mutex::default() }
     }
 

@@ -94,6 +94,8 @@ fn number(count: usize) -> i64 {
 
 impl Counted {
     pub fn new(metrics: Arc<Metrics>, names: &'static Names) -> Self {
+        // Kept over restarts of the controller, which looks at all Services again.
+        [names.endpoints, names.slices, names.desired].iter().for_each(|level| metrics.set(*level, &[], 0));
         Self { metrics, names, looks: Mutex::default() }
     }
 
