@@ -5,8 +5,10 @@
 
 use crate::clients::Clients;
 use crate::common::{disruption, pods};
+use crate::metrics::{Metric, Metrics};
 use coracle_client::informer::deleting;
 use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, WorkQueue};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
@@ -22,6 +24,9 @@ const THRESHOLD: usize = 12_500;
 const QUARANTINE_PERIOD: Duration = Duration::from_secs(40);
 /// How long terminations are gathered before they are counted; upstream's period.
 const SWEEP_DELAY: Duration = Duration::from_secs(20);
+/// How long one that goes and has no node is left to whoever holds it: upstream's sweep comes by every 20 s. Longer than the
+/// ten seconds after which a Job replaces it, so that both can be seen beside one another.
+const UNSCHEDULED_DELAY: Duration = Duration::from_secs(15);
 /// Says that a node will not come back by itself, and that its pods' volumes may be used elsewhere.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
@@ -32,6 +37,35 @@ struct PodGc {
     queue: WorkQueue<ObjectKey>,
     /// Since when a node has been missed.
     missed: Mutex<HashMap<String, Instant>>,
+    metrics: Arc<Metrics>,
+}
+
+/// Why a pod is removed, as upstream's metrics name it.
+#[derive(Clone, Copy)]
+enum Why {
+    Terminated,
+    Orphaned,
+    OutOfService,
+    Unscheduled,
+}
+
+impl Why {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Terminated => "terminated",
+            Self::Orphaned => "orphaned",
+            Self::OutOfService => "out-of-service",
+            Self::Unscheduled => "unscheduled",
+        }
+    }
+
+    /// Reason and message of the disruption, where it is one.
+    fn disruption(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Orphaned => Some(("DeletionByPodGC", "PodGC: node no longer exists")),
+            _ => None,
+        }
+    }
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -44,6 +78,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         nodes: nodes.clone(),
         queue: queue.clone(),
         missed: Mutex::default(),
+        metrics: clients.metrics.clone(),
     };
     let lost = LostNodes { pods: pods.clone(), nodes: nodes.clone(), queue: queue.clone() };
     let by_pod = Controller::with_queue(reconciler, queue).objects(&pods).reads(&nodes);
@@ -99,24 +134,34 @@ impl Reconciler for PodGc {
             self.queue.add_after(ObjectKey::default(), SWEEP_DELAY);
         }
         let Some(name) = pods::node_name(&pod) else {
-            return if deleting(pod.as_ref()) {
-                self.remove(&pod, None).await
-            } else {
-                Ok(Action::AwaitChange)
-            };
+            return self.unscheduled(&pod).await;
         };
         match self.nodes.get("", name) {
             None => self.orphaned(&pod, name).await,
             Some(node) => {
                 self.missed.lock().remove(name);
                 let stuck = deleting(pod.as_ref()) && is_out_of_service(&node);
-                if stuck { self.remove(&pod, None).await } else { Ok(Action::AwaitChange) }
+                if stuck { self.remove(&pod, Why::OutOfService).await } else { Ok(Action::AwaitChange) }
             }
         }
     }
 }
 
 impl PodGc {
+    /// One that goes and has no node is held by somebody's finalizer, who sees it for a while as it was deleted.
+    async fn unscheduled(&self, pod: &Pod) -> Result<Action, ReconcileError> {
+        let Some(deleted) = &pod.metadata.deletion_timestamp else { return Ok(Action::AwaitChange) };
+        if pods::is_terminal(pod) && pod.metadata.deletion_grace_period_seconds == Some(0) {
+            return Ok(Action::AwaitChange);
+        }
+        let since = Duration::try_from(Timestamp::now().duration_since(deleted.0)).unwrap_or_default();
+        let left = UNSCHEDULED_DELAY.saturating_sub(since);
+        if !left.is_zero() {
+            return Ok(Action::RequeueAfter(left));
+        }
+        self.remove(pod, Why::Unscheduled).await
+    }
+
     async fn orphaned(&self, pod: &Pod, node: &str) -> Result<Action, ReconcileError> {
         let since = *self.missed.lock().entry(node.to_owned()).or_insert_with(Instant::now);
         let left = QUARANTINE_PERIOD.saturating_sub(since.elapsed());
@@ -127,13 +172,23 @@ impl PodGc {
             self.missed.lock().remove(node);
             return Ok(Action::AwaitChange);
         }
-        self.remove(pod, Some(("DeletionByPodGC", "PodGC: node no longer exists"))).await
+        self.remove(pod, Why::Orphaned).await
     }
 
     /// By force: there is no kubelet that would confirm. Failed first, so that who counts the pod's end can.
-    async fn remove(&self, pod: &Pod, why: Option<(&str, &str)>) -> Result<Action, ReconcileError> {
-        disruption::fail(&self.client, pod, why).await?;
-        disruption::delete(&self.client, pod, true).await?;
+    async fn remove(&self, pod: &Pod, why: Why) -> Result<Action, ReconcileError> {
+        let namespace = pod.namespace().unwrap_or_default();
+        let labels = [namespace.as_str(), why.label()];
+        let gone = async {
+            disruption::fail(&self.client, pod, why.disruption()).await?;
+            disruption::delete(&self.client, pod, true).await
+        };
+        let gone = gone.await;
+        self.metrics.add(Metric::PodGcDeletions, &labels, 1);
+        if gone.is_err() {
+            self.metrics.add(Metric::PodGcErrors, &labels, 1);
+        }
+        gone?;
         Ok(Action::AwaitChange)
     }
 
@@ -147,7 +202,7 @@ impl PodGc {
             (!evicted, pod.metadata.creation_timestamp.as_ref().map(|t| t.0), pod.name_any())
         });
         for pod in terminated.iter().take(excess) {
-            self.remove(pod, None).await?;
+            self.remove(pod, Why::Terminated).await?;
         }
         Ok(Action::AwaitChange)
     }

@@ -20,6 +20,9 @@ mod counted;
 #[path = "cluster/devices.rs"]
 mod devices;
 #[cfg(test)]
+#[path = "cluster/figures.rs"]
+mod figures;
+#[cfg(test)]
 #[path = "cluster/garbage.rs"]
 mod garbage;
 #[cfg(test)]

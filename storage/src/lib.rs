@@ -9,6 +9,7 @@ mod csi_control;
 mod expand;
 mod facts;
 mod local_path;
+pub mod metrics;
 mod nfs;
 mod place;
 mod protection;
@@ -21,6 +22,7 @@ pub mod volumes;
 pub use coracle_client::ClientFor;
 use coracle_client::accounts::{NamedTask, run_until_one_ends};
 use coracle_client::{Clients, Context};
+use std::sync::Arc;
 
 pub use binder::Here;
 pub use csi_control::CsiConfig;
@@ -36,6 +38,8 @@ pub struct Config {
     pub client_for: Option<ClientFor>,
     /// Absent: volumes of the policy Recycle are emptied by pods.
     pub here: Option<Here>,
+    /// What they count.
+    pub metrics: Arc<metrics::Metrics>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -47,10 +51,13 @@ pub enum Error {
 /// Runs the binder, attaching, expansion and the in-use protections until `context.stop` is cancelled, or until one of them fails.
 pub async fn run_controllers(context: Context, config: Config) -> Result<(), Error> {
     let clients = || Clients::new(&context, config.client_for.clone());
-    let stop = context.stop.child_token();
+    let (stop, metrics) = (context.stop.child_token(), || config.metrics.clone());
     let all: Vec<NamedTask> = vec![
-        ("persistentvolume-binder", Box::pin(binder::run(clients(), config.here.clone(), stop.clone()))),
-        ("attachdetach", Box::pin(attach::run(clients(), stop.clone()))),
+        (
+            "persistentvolume-binder",
+            Box::pin(binder::run(clients(), config.here.clone(), metrics(), stop.clone())),
+        ),
+        ("attachdetach", Box::pin(attach::run(clients(), metrics(), stop.clone()))),
         ("persistentvolume-expander", Box::pin(expand::run(clients(), stop.clone()))),
         ("persistentvolumeclaim-protection", Box::pin(protection::run_claims(clients(), stop.clone()))),
         ("persistentvolume-protection", Box::pin(protection::run_volumes(clients(), stop.clone()))),

@@ -32,7 +32,7 @@ mod attach {
         let world = World::start().await;
         tokio::spawn(run_controllers(
             world.context(),
-            Config { client_for: Some(world.client_for()), here: None },
+            Config { client_for: Some(world.client_for()), ..Config::default() },
         ));
         let nodes: Api<Node> = Api::all(world.admin());
         for name in ["n1", "n2"] {

@@ -216,7 +216,7 @@ mod nfs {
         let world = World::start().await;
         tokio::spawn(run_controllers(
             world.context(),
-            Config { client_for: Some(world.client_for()), here: None },
+            Config { client_for: Some(world.client_for()), ..Config::default() },
         ));
         let root = TempDir::new().unwrap();
         let binder = world.client_for()("persistent-volume-binder");

@@ -172,7 +172,7 @@ mod quota {
         let world = World::start().await;
         tokio::spawn(run_controllers(
             world.context(),
-            Config { client_for: Some(world.client_for()), here: None },
+            Config { client_for: Some(world.client_for()), ..Config::default() },
         ));
         let context = Context { client: world.admin(), ..world.context() };
         let mounter = Arc::new(LinuxMounter);

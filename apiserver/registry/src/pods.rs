@@ -138,19 +138,24 @@ impl Scope<'_> {
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();
         if !(is_terminal_phase(phase) || phase == "Pending" || is_deleting(&pod)) {
             self.charge_budget(&pod, delete.dry_run).await?;
-            let mark = |current: Option<&Object>| {
-                let mut pod = current.cloned().ok_or_else(|| self.not_found(self.name))?;
-                let condition = json!({ "type": "DisruptionTarget", "status": "True",
-                    "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
-                    "lastProbeTime": null, "lastTransitionTime": time_text(self.now) });
-                set_condition_of(&mut pod, condition);
-                of(&mut pod).insert("resourceVersion".into(), "".into());
-                Ok(pod)
-            };
-            let dry = WriteOptions { dry_run: delete.dry_run, ..WriteOptions::default() };
-            self.update(Part::Internal, &dry, mark).await?;
         }
+        self.mark_disrupted(delete.dry_run).await?;
         self.delete(&delete).await
+    }
+
+    /// Says in the pod's conditions why it goes, for those who hold it by a finalizer.
+    async fn mark_disrupted(&self, dry_run: bool) -> Result<(), ApiError> {
+        let mark = |current: Option<&Object>| {
+            let mut pod = current.cloned().ok_or_else(|| self.not_found(self.name))?;
+            let condition = json!({ "type": "DisruptionTarget", "status": "True",
+                "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+                "lastProbeTime": null, "lastTransitionTime": time_text(self.now) });
+            set_condition_of(&mut pod, condition);
+            of(&mut pod).insert("resourceVersion".into(), "".into());
+            Ok(pod)
+        };
+        let dry = WriteOptions { dry_run, ..WriteOptions::default() };
+        self.update(Part::Internal, &dry, mark).await.map(drop)
     }
 
     async fn charge_budget(&self, pod: &Object, dry_run: bool) -> Result<(), ApiError> {

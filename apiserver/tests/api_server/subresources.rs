@@ -109,6 +109,34 @@ async fn evictions_respect_budgets() {
     api.get(&format!("{PODS}/q")).await.expect(200);
 }
 
+/// Whoever holds a pod by a finalizer sees why it goes, whatever it was doing.
+#[tokio::test]
+async fn evicted_pods_say_so_in_each_phase() {
+    let api = Fixture::new().await;
+    for phase in ["Pending", "Running", "Succeeded", "Failed"] {
+        let name = phase.to_lowercase();
+        let mut body = pod(&name);
+        body["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        api.post(PODS, &body).await.expect(201);
+        let status = json!({ "status": { "phase": phase } });
+        api.patch(&format!("{PODS}/{name}/status"), "merge-patch", &status).await.expect(200);
+        let evict = json!({ "metadata": { "name": name }, "deleteOptions": { "dryRun": ["All"] } });
+        api.post(&format!("{PODS}/{name}/eviction"), &evict).await.expect(201);
+        let left = api.get(&format!("{PODS}/{name}")).await.expect(200);
+        assert!(left["status"]["conditions"].is_null(), "tried only: {left}");
+        api.post(&format!("{PODS}/{name}/eviction"), &json!({ "metadata": { "name": name } }))
+            .await
+            .expect(201);
+        let held = api.get(&format!("{PODS}/{name}")).await.expect(200);
+        assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held}");
+        let condition = &held["status"]["conditions"][0];
+        assert_eq!(
+            (&condition["type"], &condition["reason"]),
+            (&json!("DisruptionTarget"), &json!("EvictionByEvictionAPI"))
+        );
+    }
+}
+
 #[tokio::test]
 async fn ephemeral_containers_are_only_added() {
     let api = Fixture::new().await;

@@ -16,6 +16,7 @@ use coracle_client::{Context, Informers};
 use coracle_controllers::certificates::Reserved;
 use coracle_controllers::metrics::Metrics;
 use coracle_controllers::{ClusterCidr, Lifecycle};
+use coracle_storage::metrics::Metrics as VolumeMetrics;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -103,7 +104,7 @@ impl Settings {
         root_ca_pem: String,
         server: BTreeSet<String>,
         accounts: &Accounts,
-        metrics: Arc<Metrics>,
+        (metrics, volume_metrics): (Arc<Metrics>, Arc<VolumeMetrics>),
     ) -> Controllers {
         let (of_controllers, of_volumes) = (accounts.clone(), accounts.clone());
         let reserved_names =
@@ -122,7 +123,11 @@ impl Settings {
         let client_for: coracle_storage::ClientFor = Arc::new(move |name: &str| of_volumes.client(name));
         Controllers {
             controllers,
-            volumes: coracle_storage::Config { client_for: Some(client_for), here: None },
+            volumes: coracle_storage::Config {
+                client_for: Some(client_for),
+                here: None,
+                metrics: volume_metrics,
+            },
         }
     }
 }
@@ -173,10 +178,14 @@ async fn run_until(
     let client = kubeconfig::client(&args.kubeconfig).await?;
     let accounts = Accounts::new(&config, client.clone())?;
     let root_ca_pem = settings.root_ca(&config)?;
-    let (life, metrics) = (Life::default(), Arc::<Metrics>::default());
+    let life = Life::default();
+    let metrics = (Arc::<Metrics>::default(), Arc::<VolumeMetrics>::default());
     if let Some(listener) = listener {
         let shown = metrics.clone();
-        let samples = Arc::new(move |text: &mut _| shown.render(text));
+        let samples = Arc::new(move |text: &mut _| {
+            shown.0.render(text);
+            shown.1.render(text);
+        });
         port::serve(
             "kube-controller-manager",
             listener,

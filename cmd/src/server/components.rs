@@ -103,7 +103,7 @@ pub fn spawn_all(supervisor: &mut Supervisor, control_plane: &ControlPlane, conf
     }
     if config.runs(Component::Controllers) {
         controllers(supervisor, base.clone(), control_plane, config);
-        volume_controllers(supervisor, base.clone(), config);
+        volume_controllers(supervisor, base.clone(), control_plane, config);
     }
     if config.runs(Component::Storage) && config.runs(Component::Kubelet) {
         local_path(supervisor, base.clone(), config);
@@ -244,18 +244,29 @@ fn networks(config: &Config) -> Vec<IpNet> {
 
 /// Upstream's controller manager has the binder and the protections, too: who puts it in the place of ours must find none
 /// of them at work.
-fn volume_controllers(supervisor: &mut Supervisor, base: Base, config: &Config) {
+fn volume_controllers(
+    supervisor: &mut Supervisor,
+    base: Base,
+    control_plane: &ControlPlane,
+    config: &Config,
+) {
     let accounts = base.clients.clone();
     let client_for: coracle_storage::ClientFor = Arc::new(move |name: &str| accounts.service_account(name));
+    let metrics = Arc::<coracle_storage::metrics::Metrics>::default();
+    let shown = metrics.clone();
+    control_plane.api.metrics().collect_as("persistent-volumes", move |text| {
+        shown.render(text);
+    });
     let here = config
         .runs(Component::Kubelet)
         .then(|| coracle_storage::Here { node_name: config.node_name.clone(), nfs: shares(config) });
     supervisor.spawn("storage", move |stop| {
         let (base, client_for, here) = (base.clone(), client_for.clone(), here.clone());
+        let metrics = metrics.clone();
         async move {
             let candidate = base.clients.privileged("system:coracle:storage");
             let client = base.clients.user("system:kube-controller-manager");
-            let settings = coracle_storage::Config { client_for: Some(client_for), here };
+            let settings = coracle_storage::Config { client_for: Some(client_for), here, metrics };
             let work = |stop| coracle_storage::run_controllers(base.context(client, stop), settings);
             base.lead("coracle-storage", candidate, stop, work).await
         }

@@ -3,6 +3,7 @@
 //! <https://kubernetes.io/docs/concepts/workloads/autoscaling/horizontal-pod-autoscale/>
 
 mod behavior;
+mod counted;
 mod judge;
 mod metrics;
 mod replicas;
@@ -16,6 +17,7 @@ use coracle_api::LabelSelector;
 use coracle_api::condition::set_condition;
 use coracle_client::informer::{Delta, api_for};
 use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
+use counted::Counted;
 use jiff::Timestamp;
 use judge::{Judge, Opinion, Trouble};
 use k8s_openapi::api::autoscaling::v2::{
@@ -50,6 +52,7 @@ struct Autoscalers {
     recorder: Recorder,
     memory: Mutex<HashMap<ObjectKey, Memory>>,
     claims: Mutex<Claims>,
+    counted: Counted,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -65,6 +68,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         pods: pods.clone(),
         memory: Mutex::default(),
         claims: Mutex::default(),
+        counted: Counted::new(clients.metrics.clone()),
     };
     // Its own status is no reason to look again before the period is over.
     let asked = |delta: &Delta<HorizontalPodAutoscaler>| {
@@ -88,6 +92,7 @@ impl Reconciler for Autoscalers {
         let Some(stored) = self.autoscalers.get_key(key) else {
             self.memory.lock().remove(key);
             self.claims.lock().forget(key);
+            self.counted.forget(key);
             return Ok(Action::AwaitChange);
         };
         let spec = &stored.spec;
@@ -98,9 +103,12 @@ impl Reconciler for Autoscalers {
             spec,
             status: stored.status.clone().unwrap_or_default(),
             now: Timestamp::now(),
+            outcome: counted::Outcome::default(),
         };
+        let began = Instant::now();
         pass.status.observed_generation = stored.metadata.generation;
         pass.run().await;
+        self.counted.looked(key, pass.outcome, pass.status.desired_replicas, began.elapsed());
         if stored.status.as_ref() != Some(&pass.status) {
             let changed = HorizontalPodAutoscaler {
                 status: Some(pass.status),
@@ -120,6 +128,7 @@ struct Pass<'a> {
     spec: &'a HorizontalPodAutoscalerSpec,
     status: HorizontalPodAutoscalerStatus,
     now: Timestamp,
+    outcome: counted::Outcome,
 }
 
 impl Pass<'_> {
@@ -145,6 +154,7 @@ impl Pass<'_> {
         let target = match target {
             Ok(target) => target,
             Err(why) => {
+                self.outcome.error = counted::Error::Internal;
                 self.warn("FailedGetScale", &why);
                 let message =
                     format!("the HPA controller was unable to get the target's current scale: {why}");
@@ -182,10 +192,12 @@ impl Pass<'_> {
             self.warn("FailedRescale", &format!("New size: {wanted}; reason: {reason}; error: {why}"));
             let message = format!("the HPA controller was unable to update the target scale: {why}");
             self.status.desired_replicas = current;
+            self.outcome.error = counted::Error::Internal;
             return self.condition("AbleToScale", false, "FailedUpdateScale", &message);
         }
         let message = format!("the HPA controller was able to update the target scale to {wanted}");
         self.condition("AbleToScale", true, "SucceededRescale", &message);
+        self.outcome.action = counted::Action::of(current, wanted);
         let event = format!("New size: {wanted}; reason: {reason}");
         self.room.recorder.normal(self.stored, "SuccessfulRescale", event);
         self.status.last_scale_time = Some(Time(self.now));
@@ -221,6 +233,7 @@ impl Pass<'_> {
         let proposed = proposed.map(|opinion| (opinion.replicas, opinion.name.clone()));
         let unknown = troubles.len();
         if let Some(first) = troubles.into_iter().next() {
+            self.outcome.error = counted::Error::of(&first);
             let less = proposed.as_ref().is_none_or(|(replicas, _)| *replicas < current);
             if less {
                 // With a metric unknown nobody can say that less is enough.
@@ -247,6 +260,7 @@ impl Pass<'_> {
 
     /// Stays at the present size, and says why.
     fn give_up<T>(&mut self, trouble: Trouble) -> Option<T> {
+        self.outcome.error = counted::Error::of(&trouble);
         if trouble.of_metric.is_none() {
             self.warn(trouble.reason, &trouble.why);
         }
@@ -292,7 +306,10 @@ impl Pass<'_> {
         };
         let mut asked = Vec::new();
         for metric in self.spec.metrics.iter().flatten() {
+            let began = Instant::now();
             let answer = judge.opinion(metric).await;
+            let before = self.stored.status.as_ref().and_then(|s| s.current_replicas).unwrap_or(0);
+            self.room.counted.judged(&metric.type_, before, &answer, began.elapsed());
             if let Err(trouble) = &answer {
                 self.warn(trouble.reason, &trouble.why);
             }

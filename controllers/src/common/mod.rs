@@ -1,6 +1,7 @@
 //! What several controllers share: how pods are judged, owned and waited for.
 
 pub mod disruption;
+pub mod levels;
 pub mod ownership;
 pub mod pending;
 pub mod pod_control;

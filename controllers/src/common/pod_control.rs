@@ -22,10 +22,22 @@ pub struct PodControl {
     recorder: Recorder,
 }
 
-/// What became of a batch: the pods written, and the first error.
+/// What became of a batch: the pods written, the first error, and how many there were.
 pub struct Outcome<P> {
     pub pods: Vec<P>,
     pub failed: Option<String>,
+    pub failures: usize,
+}
+
+impl<P> Outcome<P> {
+    fn none() -> Self {
+        Self { pods: Vec::new(), failed: None, failures: 0 }
+    }
+
+    fn fail(&mut self, why: String) {
+        self.failures += 1;
+        self.failed.get_or_insert(why);
+    }
 }
 
 /// What owns pods.
@@ -54,7 +66,7 @@ impl PodControl {
 
     /// As [`create`](Self::create), pods that differ.
     pub async fn create_all<K: Owner>(&self, owner: &K, mut pods: &[&Pod]) -> Outcome<Pod> {
-        let mut outcome = Outcome { pods: Vec::new(), failed: None };
+        let mut outcome = Outcome::none();
         let mut batch = FIRST_BATCH;
         while !pods.is_empty() && outcome.failed.is_none() {
             let (now, later) = pods.split_at(batch.min(pods.len()));
@@ -64,7 +76,7 @@ impl PodControl {
                     Ok(pod) => outcome.pods.push(pod),
                     // The namespace takes the owner with it; nothing to retry.
                     Err(error) if namespace_terminating(&error) => return outcome,
-                    Err(error) => outcome.failed = outcome.failed.or(Some(message_of(&error))),
+                    Err(error) => outcome.fail(message_of(&error)),
                 }
             }
             pods = later;
@@ -92,12 +104,12 @@ impl PodControl {
 
     /// Deletes the pods, all at once; one that is gone already counts as deleted.
     pub async fn delete<K: Owner>(&self, owner: &K, pods: &[Arc<Pod>]) -> Outcome<Arc<Pod>> {
-        let mut outcome = Outcome { pods: Vec::new(), failed: None };
+        let mut outcome = Outcome::none();
         let deletes = pods.iter().map(|pod| self.delete_one(owner, pod));
         for (pod, result) in pods.iter().zip(futures::future::join_all(deletes).await) {
             match result {
                 Ok(()) => outcome.pods.push(pod.clone()),
-                Err(error) => outcome.failed = outcome.failed.or(Some(message_of(&error))),
+                Err(error) => outcome.fail(message_of(&error)),
             }
         }
         outcome

@@ -61,6 +61,7 @@ fn resolve(value: Option<&IntOrString>, of: i32, up: bool) -> i32 {
 pub struct SetView {
     pub name: String,
     pub replicas: i32,
+    /// By its status, but no more than are wanted: a set that was just told to shrink still tells of those that go.
     pub available: i32,
     /// Creation time in seconds, to tell older from newer.
     pub created: i64,
@@ -73,10 +74,12 @@ impl SetView {
     pub fn of(set: &ReplicaSet) -> Self {
         let meta = &set.metadata;
         let number = |key: &str| meta.annotations.as_ref()?.get(key)?.parse().ok();
+        let replicas = set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(0);
+        let available = set.status.as_ref().and_then(|s| s.available_replicas).unwrap_or(0);
         Self {
             name: meta.name.clone().unwrap_or_default(),
-            replicas: set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(0),
-            available: set.status.as_ref().and_then(|s| s.available_replicas).unwrap_or(0),
+            replicas,
+            available: available.min(replicas),
             created: meta.creation_timestamp.as_ref().map_or(0, |t| t.0.as_second()),
             desired: number(DESIRED),
             max: number(MAX),
@@ -105,6 +108,17 @@ mod tests {
             .unwrap();
             let rolling = Shape::of(&deployment).rolling.unwrap();
             assert_eq!((rolling.max_surge, rolling.max_unavailable), expected);
+        }
+    }
+
+    #[test]
+    fn pods_that_a_set_has_to_give_up_are_not_available() {
+        for (replicas, status, expected) in [(5, 8, 5), (5, 3, 3), (0, 2, 0)] {
+            let set: ReplicaSet = serde_json::from_value(json!({ "metadata": { "name": "s" },
+                "spec": { "replicas": replicas, "selector": {} },
+                "status": { "replicas": 8, "availableReplicas": status } }))
+            .unwrap();
+            assert_eq!(SetView::of(&set).available, expected);
         }
     }
 }

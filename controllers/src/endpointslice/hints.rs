@@ -43,6 +43,16 @@ pub fn mode(service: &Service) -> Mode {
     }
 }
 
+/// What upstream's metrics call a trafficDistribution that is none of its own.
+pub const OTHER: &str = "ImplementationSpecific";
+
+/// A Service's trafficDistribution, as metrics name it.
+pub fn distribution(service: &Service) -> Option<&'static str> {
+    let known = ["PreferClose", "PreferSameZone", "PreferSameNode"];
+    let given = service.spec.as_ref()?.traffic_distribution.as_deref()?;
+    Some(known.into_iter().find(|name| *name == given).unwrap_or(OTHER))
+}
+
 fn is_ready(endpoint: &Endpoint) -> bool {
     endpoint.conditions.as_ref().and_then(|c| c.ready) == Some(true)
 }

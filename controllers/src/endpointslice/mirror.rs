@@ -2,19 +2,23 @@
 //!
 //! <https://kubernetes.io/docs/concepts/services-networking/service/#endpointslice-mirroring>
 
+use super::counted::{self, Counted};
 use super::plan::{Frame, Group};
+use super::repack::repack;
 use super::writer::{self, Writer};
 use crate::clients::Clients;
 use crate::common::ownership::controller_reference;
 use crate::common::pending::{PENDING_TIMEOUT, Pending};
 use crate::common::services::Family;
 use crate::common::trigger;
+use crate::metrics::Metric;
 use coracle_api::well_known;
 use coracle_client::informer::deleting;
 use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use kube::ResourceExt;
+use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 const CONTROLLER: &str = "endpointslicemirroring-controller";
@@ -41,7 +45,13 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
     let slices = clients.informers.of::<EndpointSlice>();
     let client = clients.client(CONTROLLER);
     let recorder = Recorder::new(client.clone(), CONTROLLER, "");
-    let writer = Writer { client, slices: slices.clone(), pending: Pending::default(), manager: MANAGER };
+    let writer = Writer {
+        client,
+        slices: slices.clone(),
+        pending: Pending::default(),
+        manager: MANAGER,
+        counted: Counted::new(clients.metrics.clone(), &counted::MIRROR),
+    };
     let reconciler = Mirror { services: services.clone(), endpoints: endpoints.clone(), writer, recorder };
     Controller::new(reconciler)
         .objects(&services)
@@ -68,27 +78,29 @@ impl Reconciler for Mirror {
         });
         let endpoints = self.endpoints.get_key(key).filter(|e| custom && is_mirrored(e));
         let wanted = endpoints.as_ref().map_or_else(Vec::new, |e| frames(e));
+        let began = Instant::now();
         let mut written = self.writer.write(key, wanted, &|_| {}).await;
         if let Some(endpoints) = &endpoints {
             written = writer::report(&self.recorder, endpoints.as_ref(), "Endpoints", written);
-            if matches!(written, Ok(true)) {
-                self.report(endpoints);
-            }
+            self.report(endpoints, matches!(written, Ok(changed) if changed > 0));
         }
+        self.writer.counted.metrics.observe(Metric::MirrorDuration, &[], began.elapsed());
         written?;
         Ok(Action::AwaitChange)
     }
 }
 
 impl Mirror {
-    /// Says what could not be mirrored.
-    fn report(&self, endpoints: &Endpoints) {
-        let subsets = endpoints.subsets.iter().flatten();
-        let sizes = subsets.map(|s| {
+    /// Counts what could not be mirrored, and says so where something else was.
+    fn report(&self, endpoints: &Endpoints, changed: bool) {
+        let subsets = repack(endpoints.subsets.as_deref().unwrap_or_default());
+        let sizes = subsets.iter().map(|s| {
             s.addresses.as_ref().map_or(0, Vec::len) + s.not_ready_addresses.as_ref().map_or(0, Vec::len)
         });
         let skipped: usize = sizes.map(|size| size.saturating_sub(MAX_PER_SUBSET)).sum();
-        if skipped > 0 {
+        let count = f64::from(u32::try_from(skipped).unwrap_or(u32::MAX));
+        self.writer.counted.metrics.observe_number(Metric::MirrorSkipped, &[], count);
+        if changed && skipped > 0 {
             let message = format!(
                 "A max of {MAX_PER_SUBSET} addresses can be mirrored to EndpointSlices per Endpoints subset. {skipped} addresses were skipped"
             );
@@ -104,9 +116,10 @@ fn is_mirrored(endpoints: &Endpoints) -> bool {
 }
 
 fn frames(endpoints: &Endpoints) -> Vec<(Frame, Vec<Group>)> {
+    let subsets = repack(endpoints.subsets.as_deref().unwrap_or_default());
     let families = [Family::V4, Family::V6].into_iter();
     let frames = families.map(|family| {
-        let groups = endpoints.subsets.iter().flatten().map(|subset| group(subset, family));
+        let groups = subsets.iter().map(|subset| group(subset, family));
         let groups: Vec<Group> = groups.filter(|g| !g.endpoints.is_empty()).collect();
         (frame(endpoints, family), groups)
     });

@@ -2,19 +2,24 @@
 //!
 //! <https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/>
 
+mod counted;
 mod hints;
 pub mod mirror;
 mod plan;
+mod repack;
 mod writer;
 
 use crate::clients::Clients;
+use crate::common::levels::Tally;
 use crate::common::ownership::controller_reference;
 use crate::common::pending::{PENDING_TIMEOUT, Pending};
 use crate::common::pods;
 use crate::common::services::{self, Family, HEADLESS, ServiceSelectors};
 use crate::common::trigger::{self, Triggers};
+use crate::metrics::Metric;
 use coracle_client::informer::deleting;
 use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
+use counted::Counted;
 use hints::Mode;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
@@ -38,6 +43,7 @@ struct Slices {
     triggers: Triggers,
     /// What was last said about the hints of a Service that go by weight: why there are none, or that there are.
     said: Mutex<HashMap<(ObjectKey, &'static str), Option<String>>>,
+    distributions: Tally,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -50,6 +56,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         slices: slices.clone(),
         pending: Pending::default(),
         manager: MANAGER,
+        counted: Counted::new(clients.metrics.clone(), &counted::SERVICES),
     };
     let reconciler = Slices {
         services: services.clone(),
@@ -59,6 +66,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         recorder: Recorder::new(client, CONTROLLER, ""),
         triggers: Triggers::default(),
         said: Mutex::default(),
+        distributions: Tally::new(clients.metrics.clone(), Metric::SlicesDistributions),
     };
     let by_pod = {
         let selectors = ServiceSelectors::follow(&services);
@@ -107,12 +115,16 @@ impl Reconciler for Slices {
             self.writer.pending.forget(key);
             self.triggers.forget(key);
             self.said.lock().retain(|(of, _), _| of != key);
+            self.writer.counted.forget(key);
+            self.distributions.set(key, None);
             return Ok(Action::AwaitChange);
         };
         let Some(selector) = services::selector(&service).filter(|_| !deleting(service.as_ref())) else {
             return Ok(Action::AwaitChange);
         };
+        self.distributions.set(key, hints::distribution(&service).map(|label| vec![label]));
         if !self.writer.pending.seen(key, &self.writer.slices) {
+            self.writer.counted.metrics.add(Metric::SlicesSyncs, &["stale"], 1);
             return Ok(Action::RequeueAfter(PENDING_TIMEOUT));
         }
         let pods = self.pods.labelled(&key.namespace, |labels| services::selects(selector, labels));
@@ -126,12 +138,27 @@ impl Reconciler for Slices {
         let changed_at = self.triggers.since_last(key, &service, &pods);
         let stamp = |slice: &mut EndpointSlice| trigger::stamp(&mut slice.metadata, changed_at);
         let written = self.writer.write(key, wanted.collect(), &stamp).await;
+        self.count(&service, written.as_ref().ok().copied());
         writer::report(&self.recorder, service.as_ref(), "Service", written)?;
         Ok(Action::AwaitChange)
     }
 }
 
 impl Slices {
+    /// The Service was looked at, and so many slices changed; `None`: that failed.
+    fn count(&self, service: &Service, changed: Option<usize>) {
+        let metrics = &self.writer.counted.metrics;
+        let result = if changed.is_some() { "success" } else { "error" };
+        metrics.add(Metric::SlicesSyncs, &[result], 1);
+        let Some(changed) = changed else { return };
+        let by_weight = hints::mode(service) == Mode::Proportional;
+        let topology = if by_weight { "Auto" } else { "Disabled" };
+        let distribution = hints::distribution(service).filter(|d| !by_weight && *d != hints::OTHER);
+        let labels = [topology, distribution.unwrap_or_default()];
+        let changed = f64::from(u32::try_from(changed).unwrap_or(u32::MAX));
+        metrics.observe_number(Metric::SlicesChanged, &labels, changed);
+    }
+
     fn hint(&self, key: &ObjectKey, service: &Service, family: Family, groups: &mut [Group]) {
         let mode = hints::mode(service);
         let given = match mode {

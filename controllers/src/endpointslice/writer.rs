@@ -1,5 +1,6 @@
 //! Carries out a plan for slices; shared by the controller for Services and the one that mirrors Endpoints.
 
+use super::counted::{Counted, Look};
 use super::plan::{self, Frame, Group};
 use crate::common::pending::Pending;
 use crate::common::{code_of, message_of, namespace_terminating};
@@ -20,6 +21,7 @@ pub struct Writer {
     pub pending: Pending,
     /// The value of the managed-by label.
     pub manager: &'static str,
+    pub counted: Counted,
 }
 
 /// The Service of a slice that `manager` keeps.
@@ -39,8 +41,8 @@ pub fn report<K: Kind>(
     recorder: &Recorder,
     of: &K,
     kind: &str,
-    written: Result<bool, ReconcileError>,
-) -> Result<bool, ReconcileError> {
+    written: Result<usize, ReconcileError>,
+) -> Result<usize, ReconcileError> {
     if let Err(ReconcileError::Api(error)) = &written
         && code_of(error) != 409
     {
@@ -60,25 +62,34 @@ impl Writer {
     }
 
     /// Makes the Service's slices what the frames and their groups say; those of no frame go. `stamp` has the last word on
-    /// a slice that is written. Whether anything changed.
+    /// a slice that is written. How many changed.
     pub async fn write(
         &self,
         key: &ObjectKey,
         wanted: Vec<(Frame, Vec<Group>)>,
         stamp: &(dyn Fn(&mut EndpointSlice) + Sync),
-    ) -> Result<bool, ReconcileError> {
-        let (mut left, mut changed) = (self.existing(key), false);
+    ) -> Result<usize, ReconcileError> {
+        let (mut left, mut changed) = (self.existing(key), 0);
+        let (none, mut look) = (wanted.is_empty(), Look::default());
         for (frame, groups) in wanted {
             let (mine, others) = left.into_iter().partition(|s| s.address_type == frame.address_type);
             left = others;
             let mine: Vec<Arc<EndpointSlice>> = mine;
+            look.want(&groups, &mine);
             let mut changes = plan::plan(&frame, groups, &mine);
+            look.plan(mine.len(), &changes);
             changes.create.iter_mut().chain(&mut changes.update).for_each(stamp);
-            changed |= !(changes.create.is_empty() && changes.update.is_empty() && changes.delete.is_empty());
+            changed += changes.create.len() + changes.update.len() + changes.delete.len();
             self.apply(key, changes).await?;
         }
-        changed |= !left.is_empty();
+        changed += left.len();
+        look.drop_all(&left);
         self.apply(key, plan::Changes { delete: left, ..plan::Changes::default() }).await?;
+        if none {
+            self.counted.forget(key);
+        } else {
+            self.counted.looked(key, look);
+        }
         Ok(changed)
     }
 
@@ -87,19 +98,26 @@ impl Writer {
         let api: Api<EndpointSlice> = api_for(&self.client, key);
         for slice in &changes.create {
             match api.create(&PostParams::default(), slice).await {
-                Ok(slice) => self.pending.created(key, &slice),
+                Ok(slice) => {
+                    self.counted.changed("create");
+                    self.pending.created(key, &slice);
+                }
                 Err(error) if namespace_terminating(&error) => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
         }
         for slice in &changes.update {
             let slice = api.replace(&slice.name_any(), &PostParams::default(), slice).await?;
+            self.counted.changed("update");
             self.pending.created(key, &slice);
         }
         for slice in &changes.delete {
             match api.delete(&slice.name_any(), &DeleteParams::default()).await {
                 Err(error) if code_of(&error) != 404 => return Err(error.into()),
-                _ => self.pending.deleted(key, slice.as_ref()),
+                _ => {
+                    self.counted.changed("delete");
+                    self.pending.deleted(key, slice.as_ref());
+                }
             }
         }
         Ok(())

@@ -4,12 +4,14 @@
 
 use crate::clients::Clients;
 use crate::common::{code_of, message_of, ownership};
+use crate::metrics::{Metric, Metrics};
 use coracle_api::storage::ephemeral_claim;
 use coracle_client::informer::{Delta, api_for, deleting, uid_of};
 use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 const CONTROLLER: &str = "ephemeral-volume-controller";
@@ -19,6 +21,7 @@ struct Volumes {
     pods: Informer<Pod>,
     claims: Informer<PersistentVolumeClaim>,
     recorder: Recorder,
+    metrics: Arc<Metrics>,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -30,6 +33,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         client,
         pods: pods.clone(),
         claims: claims.clone(),
+        metrics: clients.metrics.clone(),
     };
     let new_pod = |delta: &Delta<Pod>| {
         let pod = delta.new.as_ref().filter(|pod| delta.old.is_none() && wanted(pod).next().is_some());
@@ -85,6 +89,17 @@ impl Reconciler for Volumes {
 }
 
 impl Volumes {
+    async fn create(
+        &self,
+        api: &Api<PersistentVolumeClaim>,
+        claim: &PersistentVolumeClaim,
+    ) -> Result<PersistentVolumeClaim, kube::Error> {
+        self.metrics.add(Metric::EphemeralCreates, &[], 1);
+        let made = api.create(&PostParams::default(), claim).await;
+        self.metrics.add(Metric::EphemeralFailures, &[], made.is_err().into());
+        made
+    }
+
     async fn ensure(
         &self,
         key: &ObjectKey,
@@ -95,7 +110,7 @@ impl Volumes {
         let api: Api<PersistentVolumeClaim> = api_for(&self.client, key);
         let there = match self.claims.get(&key.namespace, &name) {
             Some(there) => PersistentVolumeClaim::clone(&there),
-            None => match api.create(&PostParams::default(), claim).await {
+            None => match self.create(&api, claim).await {
                 Err(error) if code_of(&error) == 409 => api.get(&name).await?,
                 Err(error) => {
                     let message =

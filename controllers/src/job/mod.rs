@@ -21,7 +21,7 @@ use crate::common::narrow_selector;
 use crate::common::ownership;
 use crate::common::pending::{PENDING_TIMEOUT, Pending};
 use crate::common::pod_control::PodControl;
-use crate::metrics::Metrics;
+use crate::metrics::{Metric, Metrics};
 use backoff::Record;
 use coracle_client::informer::{Delta, revision_of, uid_of};
 use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler};
@@ -68,15 +68,23 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         written: Mutex::default(),
         metrics: clients.metrics.clone(),
     };
+    let by_job = {
+        let metrics = clients.metrics.clone();
+        move |delta: &Delta<Job>| {
+            counted::seen(&metrics, delta);
+            delta.object().map(|job| ObjectKey::of(job.as_ref()))
+        }
+    };
     let by_pod = {
-        let jobs = jobs.clone();
+        let (jobs, metrics) = (jobs.clone(), clients.metrics.clone());
         move |delta: &Delta<Pod>| {
+            counted::tracked(&metrics, delta);
             let mut keys = ownership::owner_keys(delta, &jobs, selector);
             keys.extend(delta.new.as_ref().and_then(|pod| orphans::key_of(pod, &jobs)));
             keys
         }
     };
-    Controller::new(reconciler).objects(&jobs).watch(&pods, by_pod).workers(4).run(stop).await;
+    Controller::new(reconciler).watch(&jobs, by_job).watch(&pods, by_pod).workers(4).run(stop).await;
 }
 
 fn selector(job: &Job) -> Option<Selector> {
@@ -102,7 +110,9 @@ impl Reconciler for Jobs {
         }
         let began = Instant::now();
         let newest = self.written.lock().get(key).copied().unwrap_or(0);
-        if revision_of(job.as_ref()) < newest || !self.pending.seen(key, &self.pods) {
+        let stale = revision_of(job.as_ref()) < newest;
+        self.metrics.add(Metric::JobStaleSkips, &["batch", "jobs"], stale.into());
+        if stale || !self.pending.seen(key, &self.pods) {
             if !is_finished(&job) {
                 counted::looked_at(&self.metrics, &job, SyncAction::Reconciling, true, began.elapsed());
             }

@@ -127,6 +127,7 @@ impl<'a> Pass<'a> {
         }
         let wanted: Vec<Pod> = plan.create.iter().map(|index| template::pod(&self.view, *index)).collect();
         let made = control.create_all(job, &wanted.iter().collect::<Vec<_>>()).await;
+        counted::made(&self.jobs.metrics, &self.view, made.pods.len(), made.failures);
         made.pods.iter().for_each(|pod| pending.created(self.key, pod));
         active += made.pods.len();
         match made.failed {
@@ -176,7 +177,7 @@ impl<'a> Pass<'a> {
 
     /// Brings the pods that have ended into the status, and with the last one the verdict. Whether there are more.
     async fn count(&mut self, verdict: Option<&Verdict>, active: usize) -> Result<bool, ReconcileError> {
-        let Counting { let_go, uncounted, more } = status::count(&self.view, verdict);
+        let Counting { let_go, uncounted, more, by_rule } = status::count(&self.view, verdict);
         let held: HashSet<String> = let_go.iter().filter_map(|pod| pod.metadata.uid.clone()).collect();
         status::numbers(&self.view, &mut self.status, active);
         self.status.uncounted_terminated_pods = Some(uncounted);
@@ -198,6 +199,7 @@ impl<'a> Pass<'a> {
             return Ok(more);
         }
         self.write().await?;
+        counted::by_rule(&self.jobs.metrics, &by_rule);
         let gone = self.release(&let_go).await;
         let before = self.status.clone();
         status::settle(&mut self.status, |uid| held.contains(uid) && !gone.contains(uid));

@@ -17,17 +17,34 @@ pub enum Action {
     FailJob(String),
 }
 
+impl Action {
+    /// As rules name it.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Count => "Count",
+            Self::Ignore => "Ignore",
+            Self::FailIndex => "FailIndex",
+            Self::FailJob(_) => "FailJob",
+        }
+    }
+}
+
 /// What the first rule that fits the pod says; without one it counts.
 pub fn on_failure(policy: Option<&PodFailurePolicy>, pod: &Pod) -> Action {
+    by_rule(policy, pod).unwrap_or(Action::Count)
+}
+
+/// What the first rule that fits the pod says.
+pub fn by_rule(policy: Option<&PodFailurePolicy>, pod: &Pod) -> Option<Action> {
     let rules = policy.map(|p| p.rules.as_slice()).unwrap_or_default();
     let mut fitting = rules.iter().enumerate().filter_map(|(i, rule)| Some((i, rule, fits(rule, pod)?)));
-    let Some((i, rule, what)) = fitting.next() else { return Action::Count };
-    match rule.action.as_str() {
+    let (i, rule, what) = fitting.next()?;
+    Some(match rule.action.as_str() {
         "Ignore" => Action::Ignore,
         "FailIndex" => Action::FailIndex,
         "FailJob" => Action::FailJob(format!("{what} matching FailJob rule at index {i}")),
         _ => Action::Count,
-    }
+    })
 }
 
 /// How the rule fits, in words.

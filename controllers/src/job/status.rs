@@ -52,6 +52,8 @@ pub struct Counting {
     pub uncounted: UncountedTerminatedPods,
     /// There are more than one pass takes.
     pub more: bool,
+    /// What rules of podFailurePolicy said of the failed ones among them.
+    pub by_rule: Vec<Action>,
 }
 
 /// Which pods are counted now.
@@ -72,8 +74,8 @@ pub fn count(view: &View, verdict: Option<&Verdict>) -> Counting {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         if succeeded && view.indexed.is_none() {
             note(&mut counting.uncounted.succeeded, uid);
-        } else if !succeeded && (failed || verdict.is_some_and(|v| !v.success)) && counts(view, pod) {
-            note(&mut counting.uncounted.failed, uid);
+        } else if !succeeded && (failed || verdict.is_some_and(|v| !v.success)) {
+            count_failure(view, pod, uid, &mut counting);
         }
     }
     counting
@@ -85,9 +87,16 @@ fn is_kept(view: &View, pod: &Pod) -> bool {
     kept.is_some_and(|kept| kept.metadata.uid == pod.metadata.uid)
 }
 
-fn counts(view: &View, pod: &Pod) -> bool {
-    is_one_of(view.spec, pod)
-        && policy::on_failure(view.spec.pod_failure_policy.as_ref(), pod) != Action::Ignore
+fn count_failure(view: &View, pod: &Pod, uid: String, counting: &mut Counting) {
+    let known = counting.uncounted.failed.as_ref().is_some_and(|uids| uids.contains(&uid));
+    if known || !is_one_of(view.spec, pod) {
+        return;
+    }
+    let action = policy::by_rule(view.spec.pod_failure_policy.as_ref(), pod);
+    if action != Some(Action::Ignore) {
+        note(&mut counting.uncounted.failed, uid);
+    }
+    counting.by_rule.extend(action);
 }
 
 fn note(list: &mut Option<Vec<String>>, uid: String) {

@@ -5,12 +5,14 @@
 use super::view::is_finished;
 use crate::clients::Clients;
 use crate::common::code_of;
+use crate::metrics::{Metric, Metrics};
 use coracle_client::informer::{api_for, deleting, uid_of};
 use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -19,17 +21,19 @@ const CONTROLLER: &str = "ttl-after-finished-controller";
 struct Expiry {
     client: kube::Client,
     jobs: Informer<Job>,
+    metrics: Arc<Metrics>,
 }
 
 /// Runs the controller until `stop` is cancelled.
 pub async fn run(clients: Clients, stop: CancellationToken) {
     let jobs = clients.informers.of::<Job>();
-    let reconciler = Expiry { client: clients.client(CONTROLLER), jobs: jobs.clone() };
+    let metrics = clients.metrics.clone();
+    let reconciler = Expiry { client: clients.client(CONTROLLER), jobs: jobs.clone(), metrics };
     Controller::new(reconciler).objects(&jobs).run(stop).await;
 }
 
-/// How long a finished Job still lives; `None` for those that stay.
-fn left(job: &Job, now: Timestamp) -> Option<Duration> {
+/// When a finished Job goes; `None` for those that stay.
+fn due(job: &Job) -> Option<Timestamp> {
     let ttl = job.spec.as_ref()?.ttl_seconds_after_finished?;
     if !is_finished(job) || deleting(job) {
         return None;
@@ -37,8 +41,12 @@ fn left(job: &Job, now: Timestamp) -> Option<Duration> {
     let ends = job.status.as_ref()?.conditions.as_ref()?.iter();
     let end = ends.filter(|c| matches!(c.type_.as_str(), "Complete" | "Failed") && c.status == "True");
     let end = end.filter_map(|c| c.last_transition_time.as_ref()).map(|t| t.0).max()?;
-    let due = end.as_millisecond() + i64::from(ttl) * 1000;
-    Some(Duration::from_millis(u64::try_from(due - now.as_millisecond()).unwrap_or(0)))
+    end.checked_add(jiff::SignedDuration::from_secs(i64::from(ttl))).ok()
+}
+
+/// How long it still lives.
+fn left(job: &Job, now: Timestamp) -> Option<Duration> {
+    Some(Duration::try_from(due(job)?.duration_since(now)).unwrap_or_default())
 }
 
 impl Reconciler for Expiry {
@@ -69,8 +77,14 @@ impl Reconciler for Expiry {
         };
         let params = DeleteParams::foreground().preconditions(exactly);
         match api.delete(&key.name, &params).await {
-            Err(error) if code_of(&error) != 404 => Err(error.into()),
-            _ => Ok(Action::AwaitChange),
+            Ok(_) => {
+                let late = due(&live).map(|due| Timestamp::now().duration_since(due));
+                let late = late.and_then(|late| Duration::try_from(late).ok()).unwrap_or_default();
+                self.metrics.observe(Metric::JobDeletion, &[], late);
+                Ok(Action::AwaitChange)
+            }
+            Err(error) if code_of(&error) == 404 => Ok(Action::AwaitChange),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -5,6 +5,7 @@
 use super::{ACCOUNT, plan};
 use crate::clients::Clients;
 use crate::common::{disruption, pods};
+use crate::metrics::{Metric, Metrics};
 use coracle_client::informer::{deleting, uid_of};
 use coracle_client::{
     Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder, WorkQueue,
@@ -14,6 +15,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 struct Eviction {
@@ -22,6 +24,9 @@ struct Eviction {
     pods: Informer<Pod>,
     recorder: Recorder,
     scheduled: Scheduled,
+    /// Pods that were deleted, by their UIDs, until the informer shows it.
+    told: Mutex<HashMap<ObjectKey, String>>,
+    metrics: Arc<Metrics>,
 }
 
 /// Pods that are to go when their time is over, by their UIDs, and since when: people do not say when they added a taint.
@@ -38,6 +43,8 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         nodes: nodes.clone(),
         pods: pods.clone(),
         scheduled: scheduled.clone(),
+        told: Mutex::default(),
+        metrics: clients.metrics.clone(),
     };
     let queue = WorkQueue::new();
     let tainted =
@@ -93,8 +100,12 @@ impl Reconciler for Eviction {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(pod) = self.pods.get_key(key).filter(|p| !deleting(p.as_ref())) else {
             self.scheduled.lock().remove(key);
+            self.told.lock().remove(key);
             return Ok(Action::AwaitChange);
         };
+        if self.told.lock().get(key).is_some_and(|uid| *uid == uid_of(pod.as_ref())) {
+            return Ok(Action::AwaitChange);
+        }
         let node = pods::node_name(&pod).and_then(|name| self.nodes.get("", name));
         let Some(node) = node else { return Ok(Action::AwaitChange) };
         let now = Timestamp::now();
@@ -122,9 +133,13 @@ impl Eviction {
     async fn evict(&self, key: &ObjectKey, pod: &Pod) -> Result<Action, ReconcileError> {
         self.scheduled.lock().remove(key);
         self.recorder.normal(pod, "TaintManagerEviction", format!("Marking for deletion Pod {key}"));
+        let began = Instant::now();
         let why = ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint");
         if disruption::mark(&self.client, pod, why.0, why.1).await? {
             disruption::delete(&self.client, pod, false).await?;
+            self.told.lock().insert(key.clone(), uid_of(pod));
+            self.metrics.add(Metric::TaintEvictions, &[], 1);
+            self.metrics.observe(Metric::TaintEvictionDelay, &[], began.elapsed());
         }
         Ok(Action::AwaitChange)
     }

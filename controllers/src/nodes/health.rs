@@ -1,5 +1,6 @@
 //! Marks a node whose kubelet is silent, and taints nodes by their conditions.
 
+use super::counted::ByZone;
 use super::lifecycle::{Lifecycle, pause};
 use super::zones::{Leave, Zones, zone};
 use super::{ACCOUNT, plan};
@@ -41,6 +42,7 @@ struct Health {
     lifecycle: Lifecycle,
     zones: Zones,
     metrics: Arc<Metrics>,
+    by_zone: ByZone,
 }
 
 /// Runs the controller until `stop` is cancelled.
@@ -60,6 +62,7 @@ pub async fn run(clients: Clients, lifecycle: Lifecycle, stop: CancellationToken
         lifecycle,
         zones: Zones::new(lifecycle),
         metrics: clients.metrics.clone(),
+        by_zone: ByZone::new(clients.metrics.clone()),
     };
     Controller::new(reconciler).objects(&nodes).watch(&leases, node_of).reads(&pods).run(stop).await;
 }
@@ -78,6 +81,7 @@ impl Reconciler for Health {
 
     async fn reconcile(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let Some(node) = self.nodes.get_key(key) else {
+            self.by_zone.look_at(&key.name, None);
             let gone = self.signs.lock().remove(&key.name);
             if let Some(sign) = gone {
                 self.tell(
@@ -89,6 +93,7 @@ impl Reconciler for Health {
             }
             return Ok(Action::AwaitChange);
         };
+        let began = Instant::now();
         let grace = match plan::condition(&node, "Ready") {
             Some(_) => self.lifecycle.monitor_grace_period,
             None => self.lifecycle.startup_grace_period,
@@ -107,6 +112,8 @@ impl Reconciler for Health {
         if left.is_zero() {
             node = self.mark_silent(node).await?;
         }
+        self.by_zone.look_at(&key.name, Some(&node));
+        self.metrics.observe(Metric::NodeHealthUpdate, &[], began.elapsed());
         self.taint(&node).await?;
         if plan::condition(&node, "Ready").is_some_and(|c| c.status == "Unknown") {
             self.mark_pods(&key.name).await?;

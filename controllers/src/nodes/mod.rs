@@ -2,6 +2,7 @@
 //!
 //! <https://kubernetes.io/docs/concepts/architecture/nodes/#node-controller>
 
+mod counted;
 pub mod eviction;
 pub mod health;
 pub mod ipam;

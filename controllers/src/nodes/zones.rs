@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Nodes on which a zone's state does not depend.
-const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
+pub const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
 /// How long a count of all nodes is good for.
 const FRESH_PERIOD: Duration = Duration::from_secs(1);
 

@@ -2,6 +2,8 @@
 //! controllers reads them.
 
 use super::eviction::DeviceId;
+use crate::common::levels::Tally;
+use crate::metrics::{Metric, Metrics};
 use coracle_client::store::Update;
 use coracle_client::{ObjectKey, Reflector, Selection, Store};
 use serde::Deserialize;
@@ -53,6 +55,27 @@ pub struct Claim {
     pub allocated: bool,
     pub held: Vec<Held>,
     pub consumers: Vec<Consumer>,
+    /// Whether a request of it is for an administrator.
+    pub admin: bool,
+    /// What made it, as metrics name it; empty: somebody by hand.
+    pub source: &'static str,
+}
+
+/// Says that the scheduler made a claim for a pod's extended resources.
+const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
+
+/// Whether a claim wants access to devices that others use, for an administrator.
+pub fn asks_for_admin(claim: &Value) -> bool {
+    let requests = claim["spec"]["devices"]["requests"].as_array().into_iter().flatten();
+    requests.into_iter().any(|request| request["exactly"]["adminAccess"] == true)
+}
+
+fn source(annotations: &Value) -> &'static str {
+    match (&annotations[ENTRY], &annotations[EXTENDED]) {
+        (Value::String(_), _) => "resource_claim_template",
+        (_, Value::String(given)) if given == "true" => "extended_resource",
+        _ => "",
+    }
 }
 
 fn text(value: &Value) -> String {
@@ -84,6 +107,8 @@ impl Claim {
             allocated: status["allocation"].is_object(),
             held: results.iter().map(held).collect(),
             consumers,
+            admin: asks_for_admin(object),
+            source: source(&meta["annotations"]),
         })
     }
 
@@ -96,9 +121,21 @@ impl Claim {
 #[derive(Clone, Default)]
 pub struct Claims {
     store: Store<Claim>,
+    /// How many there are of which kind.
+    tally: Option<Arc<Tally>>,
+}
+
+fn labels(claim: &Claim) -> Vec<&'static str> {
+    let said = |is: bool| if is { "true" } else { "false" };
+    vec![said(claim.allocated), said(claim.admin), claim.source]
 }
 
 impl Claims {
+    pub fn counted(metrics: Arc<Metrics>) -> Self {
+        let tally = Some(Arc::new(Tally::new(metrics, Metric::Claims)));
+        Self { tally, ..Self::default() }
+    }
+
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<Claim>> {
         self.store.get(&ObjectKey::new(namespace, name))
     }
@@ -121,6 +158,7 @@ impl Claims {
     pub fn wrote(&self, object: &Value) {
         // One that cannot be read comes by the watch too, which tells of it.
         if let Ok(claim) = Claim::of(object) {
+            self.tally.iter().for_each(|tally| tally.set(&claim.key, Some(labels(&claim))));
             self.store.put_newer(claim.key.clone(), claim.revision(), claim);
         }
     }
@@ -134,7 +172,12 @@ impl Claims {
         tell: impl Fn(&Claim) + Send + 'static,
     ) -> watch::Receiver<bool> {
         let reflector = Reflector::new(client, Selection::of(PATH));
+        let tally = self.tally.clone();
         let tell_all = move |update: Update<Claim>| {
+            for changed in &update.changed {
+                let now = changed.new.as_deref().map(labels);
+                tally.iter().for_each(|tally| tally.set(&changed.key, now.clone()));
+            }
             update
                 .changed
                 .iter()

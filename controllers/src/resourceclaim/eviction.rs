@@ -3,6 +3,7 @@
 
 use super::claims::{Claim, Claims, Held};
 use crate::common::code_of;
+use crate::metrics::{Metric, Metrics};
 use coracle_api::toleration::Toleration;
 use coracle_client::informer::{deleting, uid_of};
 use coracle_client::{
@@ -14,7 +15,8 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
@@ -85,6 +87,7 @@ pub struct Eviction {
     pub claims: Claims,
     pub tainted: Tainted,
     pub recorder: Recorder,
+    pub metrics: Arc<Metrics>,
 }
 
 impl Reconciler for Eviction {
@@ -115,6 +118,7 @@ impl Reconciler for Eviction {
 
 impl Eviction {
     async fn evict(&self, namespace: &str, pod: &Pod) -> Result<(), ReconcileError> {
+        let began = Instant::now();
         let (uid, name) = (uid_of(pod), pod.metadata.name.clone().unwrap_or_default());
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let condition = json!({
@@ -130,8 +134,13 @@ impl Eviction {
         self.recorder.normal(pod, "DeviceTaintManagerEviction", "Marking for deletion");
         let exactly = Preconditions { uid: Some(uid), resource_version: None };
         match api.delete(&name, &DeleteParams::default().preconditions(exactly)).await {
-            Err(error) if ![404, 409].contains(&code_of(&error)) => Err(error.into()),
-            _ => Ok(()),
+            Ok(_) => {
+                self.metrics.add(Metric::DeviceEvictions, &[], 1);
+                self.metrics.observe(Metric::DeviceEvictionDelay, &[], began.elapsed());
+                Ok(())
+            }
+            Err(error) if [404, 409].contains(&code_of(&error)) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 }

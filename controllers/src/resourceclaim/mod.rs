@@ -9,6 +9,7 @@ mod plan;
 
 use crate::clients::Clients;
 use crate::common::{code_of, message_of};
+use crate::metrics::{Metric, Metrics};
 use claims::{Claim, Claims, PATH};
 use coracle_client::informer::{Delta, uid_of};
 use coracle_client::{
@@ -54,12 +55,14 @@ struct ResourceClaims {
     pods: Informer<Pod>,
     claims: Claims,
     recorder: Recorder,
+    metrics: Arc<Metrics>,
 }
 
 /// Runs the controller until `stop` is cancelled.
 pub async fn run(clients: Clients, stop: CancellationToken) {
     let client = clients.client(CONTROLLER);
-    let (pods, claims, users) = (clients.informers.of::<Pod>(), Claims::default(), Users::default());
+    let (pods, claims, users) =
+        (clients.informers.of::<Pod>(), Claims::counted(clients.metrics.clone()), Users::default());
     let queue: WorkQueue<Key> = WorkQueue::new();
     let reconciler = ResourceClaims {
         recorder: Recorder::new(client.clone(), CONTROLLER, ""),
@@ -67,6 +70,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         lists: clients.own(),
         pods: pods.clone(),
         claims: claims.clone(),
+        metrics: clients.metrics.clone(),
     };
     let (woken, using, tainted) = (queue.clone(), users.clone(), WorkQueue::<ObjectKey>::new());
     let to_check = tainted.clone();
@@ -104,7 +108,8 @@ fn evictor(
         holding.holding().into_iter().for_each(|key| woken.add(key));
     });
     let recorder = Recorder::new(client.clone(), EVICTION, "");
-    Eviction { client, pods: clients.informers.of::<Pod>(), claims, tainted, recorder }
+    let metrics = clients.metrics.clone();
+    Eviction { client, pods: clients.informers.of::<Pod>(), claims, tainted, recorder, metrics }
 }
 
 /// The keys that a pod's change concerns; keeps `users` current.
@@ -237,6 +242,9 @@ impl ResourceClaims {
         let claim = plan::claim_of(&template, pod, &entry.name);
         let collection = PATH.replace("v1/", &format!("v1/namespaces/{namespace}/"));
         let made = self.send(Method::POST, &collection, &claim).await;
+        let status = if made.is_ok() { "success" } else { "failure" };
+        let admin = if claims::asks_for_admin(&claim) { "true" } else { "false" };
+        self.metrics.add(Metric::ClaimCreates, &[status, admin], 1);
         let made = made.map_err(|error| format!("create ResourceClaim: {}", message_of(&error)))?;
         self.claims.wrote(&made);
         Ok(made["metadata"]["name"].as_str().map(str::to_owned))

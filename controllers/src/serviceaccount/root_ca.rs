@@ -3,12 +3,15 @@
 use super::{RootCa as Published, namespace_of};
 use crate::clients::Clients;
 use crate::common::{code_of, namespace_terminating};
+use crate::metrics::{Metric, Metrics};
 use coracle_client::informer::deleting;
 use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 const CONTROLLER: &str = "root-ca-cert-publisher";
@@ -23,6 +26,7 @@ struct RootCa {
     namespaces: Informer<Namespace>,
     maps: Informer<ConfigMap>,
     pem: String,
+    metrics: Arc<Metrics>,
 }
 
 /// Runs the controller until `stop` is cancelled; `ca` is the CA that signed the API server's certificate.
@@ -39,6 +43,7 @@ async fn run_with(clients: Clients, pem: String, stop: CancellationToken) {
         namespaces: namespaces.clone(),
         maps: maps.clone(),
         pem,
+        metrics: clients.metrics.clone(),
     };
     Controller::new(reconciler).objects(&namespaces).watch(&maps, namespace_of).run(stop).await;
 }
@@ -54,6 +59,21 @@ impl Reconciler for RootCa {
         if self.namespaces.get_key(key).is_none_or(|ns| deleting(ns.as_ref())) {
             return Ok(Action::AwaitChange);
         }
+        let began = Instant::now();
+        let done = self.publish(key).await;
+        let code = match &done {
+            Ok(_) => "200".to_owned(),
+            Err(ReconcileError::Api(kube::Error::Api(status))) => status.code.to_string(),
+            Err(_) => "500".to_owned(),
+        };
+        self.metrics.add(Metric::RootCaSyncs, &[&code], 1);
+        self.metrics.observe(Metric::RootCaSyncDuration, &[&code], began.elapsed());
+        done
+    }
+}
+
+impl RootCa {
+    async fn publish(&self, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.name);
         let data = BTreeMap::from([(FILE.to_owned(), self.pem.clone())]);
         let result = match self.maps.get(&key.name, NAME) {

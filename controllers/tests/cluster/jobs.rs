@@ -251,6 +251,62 @@ async fn what_becomes_of_jobs_is_counted() {
         "job_controller_job_pods_finished_total{completion_mode=\"Indexed\",result=\"failed\"} 1",
         "job_controller_job_syncs_total{completion_mode=\"NonIndexed\",result=\"success\",action=\"pods_created\"} 1",
         "job_controller_job_sync_duration_seconds_bucket{completion_mode=\"NonIndexed\",result=\"success\",action=\"pods_created\",le=\"65.536\"} 1",
+        "job_controller_job_finished_indexes_total{status=\"succeeded\",backoffLimit=\"global\"} 1",
+        "job_controller_job_pods_creation_total{reason=\"new\",status=\"succeeded\"} 5",
+        "job_controller_terminated_pods_tracking_finalizer_total{event=\"add\"} 5",
+        "job_controller_terminated_pods_tracking_finalizer_total{event=\"delete\"} 5",
+    ] {
+        world.until_counted(sample).await;
+    }
+}
+
+#[tokio::test]
+async fn what_rules_say_of_failures_and_who_else_runs_jobs_is_counted() {
+    let world = cluster().await;
+    let rules =
+        json!({ "rules": [{ "action": "FailJob", "onExitCodes": { "operator": "In", "values": [7] } }] });
+    run(&world, job("ruled", "7", json!({ "podFailurePolicy": rules })), "Failed").await;
+    let by_index = json!({ "completions": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 0 });
+    run(&world, job("indexed", "1@1", by_index), "Failed").await;
+    let jobs: Api<Job> = world.in_namespace("default");
+    world.create(&jobs, job("foreign", "", json!({ "managedBy": "example.com/other" }))).await;
+    for sample in [
+        "job_controller_pod_failures_handled_by_failure_policy_total{action=\"FailJob\"} 1",
+        "job_controller_job_finished_indexes_total{status=\"succeeded\",backoffLimit=\"perIndex\"} 1",
+        "job_controller_job_finished_indexes_total{status=\"failed\",backoffLimit=\"perIndex\"} 1",
+        "job_controller_jobs_by_external_controller_total{controller_name=\"example.com/other\"} 1",
+    ] {
+        world.until_counted(sample).await;
+    }
+}
+
+#[tokio::test]
+async fn pods_are_made_anew_once_those_that_go_have_ended() {
+    let world = cluster().await;
+    let (jobs, pods) = (world.in_namespace::<Job>("default"), world.in_namespace::<Pod>("default"));
+    let more = json!({ "parallelism": 2, "completions": 2, "podReplacementPolicy": "Failed" });
+    let mut job = job("held", "", more);
+    job["spec"]["template"]["metadata"] = json!({ "labels": { "app": "held" },
+        "annotations": { HOLD: "x" }, "finalizers": ["example.com/keep"] });
+    world.create(&jobs, job).await;
+    let made = until_list("two pods", &pods, "", |p| p.len() == 2).await;
+    for pod in &made {
+        pods.delete(&pod.name_any(), &DeleteParams::default()).await.unwrap();
+    }
+    // Nobody says yet that they have failed.
+    let going =
+        |j: &Job| (status(j).terminating, status(j).active, status(j).failed) == (Some(2), None, None);
+    until_object("both on their way", &jobs, "held", going).await;
+    for pod in &made {
+        let failed = Patch::Merge(json!({ "status": { "phase": "Failed" } }));
+        pods.patch_status(&pod.name_any(), &PatchParams::default(), &failed).await.unwrap();
+    }
+    let anew =
+        |j: &Job| (status(j).terminating, status(j).active, status(j).failed) == (Some(0), Some(2), Some(2));
+    until_object("two others", &jobs, "held", anew).await;
+    for sample in [
+        "job_controller_job_pods_creation_total{reason=\"new\",status=\"succeeded\"} 2",
+        "job_controller_job_pods_creation_total{reason=\"recreate_failed\",status=\"succeeded\"} 2",
     ] {
         world.until_counted(sample).await;
     }

@@ -96,6 +96,11 @@ async fn the_pods_of_a_node_that_is_down_are_evicted_with_the_reason() {
     set_ready(&raw, "down", "True").await;
     raw.until("free again", "/api/v1/nodes/down", |n| taints(n).is_empty()).await;
     world.until_counted("node_collector_evictions_total{zone=\"\"} 1").await;
+    world.until_counted("node_collector_zone_size{zone=\"\"} 2").await;
+    world.until_counted("node_collector_unhealthy_nodes_in_zone{zone=\"\"} 0").await;
+    world.until_counted("node_collector_zone_health{zone=\"\"} 100").await;
+    world.until_counted("taint_eviction_controller_pod_deletions_total 1").await;
+    world.until_counted("taint_eviction_controller_pod_deletion_duration_seconds_bucket{le=\"240\"} 1").await;
 }
 
 #[tokio::test]

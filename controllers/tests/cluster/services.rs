@@ -4,7 +4,7 @@ use crate::{cluster, deployment};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Endpoints, Event, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, Patch};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 fn endpoints_of(slices: &[EndpointSlice]) -> usize {
@@ -77,6 +77,16 @@ async fn endpoints_written_by_hand_are_mirrored() {
     let by = &mirrored[0].metadata.labels.as_ref().unwrap()["endpointslice.kubernetes.io/managed-by"];
     assert_eq!(by, "endpointslicemirroring-controller.k8s.io");
     assert_eq!(mirrored[0].metadata.annotations.as_ref().unwrap()["note"], "by hand");
+    let two = ["read", "write"].map(|name| {
+        let port = if name == "read" { 5432 } else { 5433 };
+        json!({ "addresses": [{ "ip": "192.0.2.7" }], "ports": [{ "name": name, "port": port }] })
+    });
+    let patch = Patch::Merge(json!({ "subsets": two }));
+    endpoints.patch("db", &PatchParams::default(), &patch).await.unwrap();
+    // Both ports have the same address, so one slice does.
+    let ports =
+        |s: &[EndpointSlice]| s.iter().map(|s| s.ports.as_ref().map_or(0, Vec::len)).collect::<Vec<_>>();
+    until_list("both ports", &slices, selector, |s| ports(s) == [2] && endpoints_of(s) == 1).await;
     endpoints.delete("db", &DeleteParams::default()).await.unwrap();
     until_list("gone with them", &slices, selector, <[_]>::is_empty).await;
 }

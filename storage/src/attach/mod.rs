@@ -7,6 +7,7 @@
 mod plan;
 mod users;
 
+use crate::metrics::{Attached, ByDriver, Metrics};
 use crate::{Clients, facts};
 use coracle_client::informer::deleting;
 use coracle_client::{Action, Controller, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
@@ -60,10 +61,11 @@ struct AttachDetach {
     recorder: Recorder,
     users: Arc<Users>,
     memory: Mutex<HashMap<String, Memory>>,
+    attached: Attached,
 }
 
 /// Runs the controller until `stop` is cancelled.
-pub async fn run(clients: Clients, stop: CancellationToken) {
+pub async fn run(clients: Clients, metrics: Arc<Metrics>, stop: CancellationToken) {
     let client = clients.client(ACCOUNT);
     let (informers, users) = (&clients.informers, Arc::<Users>::default());
     let reconciler = AttachDetach {
@@ -77,6 +79,7 @@ pub async fn run(clients: Clients, stop: CancellationToken) {
         drivers: informers.of(),
         users: users.clone(),
         memory: Mutex::default(),
+        attached: Attached::new(metrics),
     };
     let (pods, claims, volumes) =
         (reconciler.pods.clone(), reconciler.claims.clone(), reconciler.volumes.clone());
@@ -140,6 +143,7 @@ impl Reconciler for AttachDetach {
     async fn reconcile(&self, node: &String) -> Result<Action, ReconcileError> {
         let wanted = self.wanted(node);
         let there = self.there(node);
+        self.count(node, &wanted, &there);
         let (unwanted, again) = self.unwanted(node, &wanted, &there);
         self.tell_node(node, &there, &unwanted).await?;
         for name in &unwanted {
@@ -159,6 +163,22 @@ impl Reconciler for AttachDetach {
 }
 
 impl AttachDetach {
+    fn count(
+        &self,
+        node: &str,
+        wanted: &BTreeMap<String, Wanted>,
+        there: &BTreeMap<String, Arc<VolumeAttachment>>,
+    ) {
+        let mut by_driver = ByDriver::new();
+        for wanted in wanted.values() {
+            by_driver.entry(wanted.attachable.driver.clone()).or_default().0 += 1;
+        }
+        for attachment in there.values().filter(|attachment| plan::is_attached(attachment)) {
+            by_driver.entry(attachment.spec.attacher.clone()).or_default().1 += 1;
+        }
+        self.attached.look_at(node, by_driver);
+    }
+
     /// The attachable volumes that the node's pods have bound claims of, by their attachments' names.
     fn wanted(&self, node: &str) -> BTreeMap<String, Wanted> {
         let of_claim = |(claim, pods): (ObjectKey, Vec<ObjectKey>)| {
@@ -224,6 +244,7 @@ impl AttachDetach {
                         attachment = name,
                         "detached by force: the node does not unmount it"
                     );
+                    self.attached.forced(if state.out_of_service { "out-of-service" } else { "timeout" });
                     now.push(name.clone());
                 }
                 Detach::Wait(limit) => again = again.into_iter().chain(limit).min(),

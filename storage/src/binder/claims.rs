@@ -4,6 +4,7 @@ use super::{Binder, plan};
 use crate::facts::{
     self, BIND_COMPLETED, BOUND_BY_CONTROLLER, LOCAL_PATH, SELECTED_NODE, STORAGE_PROVISIONER,
 };
+use crate::metrics::Metric;
 use coracle_api::pod::is_terminal;
 use coracle_api::storage::MOVING;
 use coracle_client::informer::{api_for, deleting};
@@ -151,7 +152,10 @@ impl Binder {
         let mut changed = PersistentVolumeClaim::clone(claim);
         changed.spec.get_or_insert_default().storage_class_name = Some(class.name_any());
         let api: Api<PersistentVolumeClaim> = api_for(&self.client, &ObjectKey::of(claim.as_ref()));
-        api.replace(&claim.name_any(), &PostParams::default(), &changed).await?;
+        let given = api.replace(&claim.name_any(), &PostParams::default(), &changed).await;
+        let metric = if given.is_ok() { Metric::LateClasses } else { Metric::LateClassErrors };
+        self.metrics.add(metric, &[], 1);
+        given?;
         Ok(true)
     }
 

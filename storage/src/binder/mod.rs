@@ -10,12 +10,14 @@ mod volumes;
 
 pub use scrub::Here;
 
+use crate::metrics::{Collector, Metrics};
 use coracle_client::Clients;
 use coracle_client::{Action, Controller, Delta, Informer, ObjectKey, ReconcileError, Reconciler, Recorder};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::{fmt, io};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -52,10 +54,11 @@ struct Binder {
     /// Directories that are being removed, by the volumes' uids, or emptied, by `<volume>/` and whose data they hold.
     removals: Mutex<HashMap<String, JoinHandle<io::Result<()>>>>,
     here: Option<Here>,
+    metrics: Arc<Metrics>,
 }
 
 /// Runs the controller until `stop` is cancelled.
-pub async fn run(clients: Clients, here: Option<Here>, stop: CancellationToken) {
+pub async fn run(clients: Clients, here: Option<Here>, metrics: Arc<Metrics>, stop: CancellationToken) {
     let client = clients.client(ACCOUNT);
     let informers = &clients.informers;
     let binder = Binder {
@@ -69,12 +72,21 @@ pub async fn run(clients: Clients, here: Option<Here>, stop: CancellationToken) 
         recyclers: Mutex::default(),
         removals: Mutex::default(),
         here,
+        metrics: metrics.clone(),
     };
     let (claims, volumes, classes) = (binder.claims.clone(), binder.volumes.clone(), binder.classes.clone());
     let (nodes, pods) = (binder.nodes.clone(), binder.pods.clone());
+    let collector = Collector::new(metrics);
     let waiting = {
-        let claims = claims.clone();
-        move |delta: &Delta<PersistentVolume>| of_volume(delta, &claims)
+        let (claims, collector) = (claims.clone(), collector.clone());
+        move |delta: &Delta<PersistentVolume>| {
+            collector.volume(delta);
+            of_volume(delta, &claims)
+        }
+    };
+    let of_claim = move |delta: &Delta<PersistentVolumeClaim>| {
+        collector.claim(delta);
+        of_claim(delta)
     };
     let of_class = {
         let claims = claims.clone();

@@ -39,7 +39,14 @@ pub fn local_path(cluster: &Cluster, carrier: Option<std::sync::Arc<dyn Carrier>
 pub async fn cluster_without_provisioner(here: impl FnOnce(&std::path::Path) -> Option<Here>) -> Cluster {
     let world = World::start().await;
     let root = TempDir::new().unwrap();
-    let config = Config { client_for: Some(world.client_for()), here: here(root.path()) };
+    let metrics = std::sync::Arc::<coracle_storage::metrics::Metrics>::default();
+    let counting = metrics.clone();
+    let _ = world.counted.set(Box::new(move || {
+        let mut page = coracle_metrics::Text::default();
+        counting.render(&mut page);
+        page.finish().lines().map(str::to_owned).collect()
+    }));
+    let config = Config { client_for: Some(world.client_for()), here: here(root.path()), metrics };
     tokio::spawn(run_controllers(world.context(), config));
     let nodes: Api<Node> = Api::all(world.admin());
     world

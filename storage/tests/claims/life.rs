@@ -1,7 +1,7 @@
 //! Claims and volumes as anybody has them: bound, released, lost.
 
 use crate::cluster::{Cluster, Share, claim, cluster, is_bound, is_pending, phase, released, volume};
-use crate::support::{until_gone, until_object};
+use crate::support::{until, until_gone, until_object};
 use coracle_client::Context;
 
 use coracle_storage::{NfsConfig, run_nfs};
@@ -53,6 +53,12 @@ async fn a_claim_without_a_class_gets_the_default_that_comes_later() {
     })
     .await;
     assert_eq!(told.spec.unwrap().storage_class_name.as_deref(), Some("late"));
+    let waits = "pv_collector_unbound_pvc_count{namespace=\"default\",storage_class=\"late\",volume_attributes_class=\"\"} 1";
+    for sample in ["retroactive_storageclass_total 1", waits] {
+        let lines = || world.counted.get().unwrap()();
+        let counted = || async { lines().iter().any(|line| line == sample).then_some(()) };
+        until(sample, counted, || async { lines().join("\n") }).await;
+    }
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ impl Cluster {
         let world = World::start().await;
         tokio::spawn(run_controllers(
             world.context(),
-            Config { client_for: Some(world.client_for()), here: None },
+            Config { client_for: Some(world.client_for()), ..Config::default() },
         ));
         let dir = TempDir::new().unwrap();
         let driver = driver(DRIVER, dir.path(), &[NodeRpcType::ExpandVolume]);
