@@ -2,14 +2,17 @@
 //! (<https://kubernetes.io/docs/reference/instrumentation/zpages/>).
 
 use crate::accept::{Clause, clauses};
+use http::header::{CONTENT_TYPE, WARNING};
+use http::{HeaderValue, Response, StatusCode};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 pub const STATUSZ: &str = "/statusz";
 pub const FLAGZ: &str = "/flagz";
 
+const TEXT: &str = "text/plain; charset=utf-8";
 const GROUP: &str = "config.k8s.io";
 /// Served versions of the structured form; the second is deprecated.
 const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
@@ -38,10 +41,17 @@ pub struct Zpages<'a> {
 
 /// An answer.
 #[derive(Debug)]
-pub enum Page {
-    Text(String),
-    /// An object, and what to warn of.
-    Structured(Value, Option<String>),
+pub struct Page {
+    pub media: &'static str,
+    pub body: String,
+    pub warning: Option<String>,
+}
+
+impl Page {
+    /// The value of the header `Warning`.
+    pub fn warning_header(&self) -> Option<String> {
+        self.warning.as_ref().map(|text| format!("299 - \"{text}\""))
+    }
 }
 
 /// None of the media types that were asked for is served; says which are.
@@ -62,25 +72,49 @@ impl Zpages<'_> {
         }
     }
 
+    /// The same as a response: 404 for any other path, 406 for what is not served, a header for a warning.
+    pub fn response(&self, path: &str, accept: &str) -> Response<String> {
+        let told = |status: StatusCode, media: &'static str, body: String| {
+            let mut response = Response::new(body);
+            *response.status_mut() = status;
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+            response
+        };
+        match self.page(path, accept, Timestamp::now()) {
+            Some(Ok(page)) => {
+                let warning = page.warning_header().and_then(|text| HeaderValue::try_from(text).ok());
+                let mut response = told(StatusCode::OK, page.media, page.body);
+                response.headers_mut().extend(warning.map(|warning| (WARNING, warning)));
+                response
+            }
+            Some(Err(error)) => told(StatusCode::NOT_ACCEPTABLE, TEXT, format!("{error}\n")),
+            None => told(StatusCode::NOT_FOUND, TEXT, "404 page not found\n".to_owned()),
+        }
+    }
+
     fn statusz(&self, accept: &str, now: Timestamp) -> Result<Page, NotAcceptable> {
         let Program { started, go_version, version, .. } = self.program;
-        let seconds = now.duration_since(*started).as_secs().max(0);
-        let binary = version.trim_start_matches('v');
-        let emulated = binary.rsplit_once('.').map_or(binary, |(release, _)| release);
-        let fields = json!({
-            "startTime": started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), "uptimeSeconds": seconds,
-            "goVersion": go_version, "binaryVersion": binary, "emulationVersion": emulated, "paths": self.paths,
-        });
-        self.answer(accept, "Statusz", fields, |mut text| {
+        let binary_version = version.trim_start_matches('v');
+        let status = Status {
+            start_time: started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            uptime_seconds: now.duration_since(*started).as_secs().max(0),
+            go_version,
+            binary_version,
+            emulation_version: binary_version.rsplit_once('.').map_or(binary_version, |(release, _)| release),
+            paths: self.paths,
+        };
+        self.answer(accept, "Statusz", &status, |mut text| {
+            let seconds = status.uptime_seconds;
             // Writing to a String cannot fail.
             let _ = writeln!(
                 text,
-                "Started: {}\nUp: {} hr {:02} min {:02} sec\nGo version: {go_version}\nBinary version: {binary}\n\
-                 Emulation version: {emulated}\nPaths: {}",
+                "Started: {}\nUp: {} hr {:02} min {:02} sec\nGo version: {go_version}\nBinary version: {binary_version}\n\
+                 Emulation version: {}\nPaths: {}",
                 started.strftime("%a %b %e %H:%M:%S UTC %Y"),
                 seconds / 3600,
                 seconds / 60 % 60,
                 seconds % 60,
+                status.emulation_version,
                 self.paths.join(" "),
             );
             text
@@ -89,7 +123,7 @@ impl Zpages<'_> {
 
     fn flagz(&self, accept: &str) -> Result<Page, NotAcceptable> {
         let flags = &self.program.flags;
-        self.answer(accept, "Flagz", json!({ "flags": flags }), |text| {
+        self.answer(accept, "Flagz", &Flags { flags }, |text| {
             flags.iter().fold(text, |mut text, (name, value)| {
                 // Writing to a String cannot fail.
                 let _ = writeln!(text, "{name}={value}");
@@ -102,21 +136,20 @@ impl Zpages<'_> {
         &self,
         accept: &str,
         kind: &str,
-        fields: Value,
+        fields: &impl Serialize,
         text: impl FnOnce(String) -> String,
     ) -> Result<Page, NotAcceptable> {
+        let page = kind.to_lowercase();
         let Form::Structured(version) = form(accept, kind)? else {
-            return Ok(Page::Text(text(self.heading(&kind.to_lowercase()))));
+            return Ok(Page { media: TEXT, body: text(self.heading(&page)), warning: None });
         };
-        let mut object = fields;
-        object["kind"] = kind.into();
-        object["apiVersion"] = format!("{GROUP}/{version}").into();
-        object["metadata"] = json!({ "name": self.component });
-        let warning = || {
-            let page = kind.to_lowercase();
-            format!("{GROUP}/{version} {kind} is deprecated, ask /{page} for {}", VERSIONS[0])
-        };
-        Ok(Page::Structured(object, (version != VERSIONS[0]).then(warning)))
+        let api_version = format!("{GROUP}/{version}");
+        let object = Object { kind, api_version, metadata: Metadata { name: self.component }, fields };
+        // Strings and numbers always are JSON.
+        let body = serde_json::to_string(&object).unwrap_or_default();
+        let warning = (version != VERSIONS[0])
+            .then(|| format!("{GROUP}/{version} {kind} is deprecated, ask /{page} for {}", VERSIONS[0]));
+        Ok(Page { media: "application/json", body, warning })
     }
 
     fn heading(&self, page: &str) -> String {
@@ -126,6 +159,38 @@ impl Zpages<'_> {
             self.component
         )
     }
+}
+
+/// The structured form; fields stand in upstream's order.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Object<'a, F> {
+    kind: &'a str,
+    api_version: String,
+    metadata: Metadata<'a>,
+    #[serde(flatten)]
+    fields: &'a F,
+}
+
+#[derive(Serialize)]
+struct Metadata<'a> {
+    name: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status<'a> {
+    start_time: String,
+    uptime_seconds: i64,
+    go_version: &'a str,
+    binary_version: &'a str,
+    emulation_version: &'a str,
+    paths: &'a [&'a str],
+}
+
+#[derive(Serialize)]
+struct Flags<'a> {
+    flags: &'a BTreeMap<String, String>,
 }
 
 enum Form {
@@ -171,19 +236,15 @@ mod tests {
     #[test]
     fn people_get_text_and_programs_what_they_name() {
         for accept in ["", "*/*", "text/plain", "application/json;v=foo;g=config.k8s.io;as=Flagz, */*"] {
-            let Ok(Page::Text(page)) = answer(FLAGZ, accept) else { panic!("no text for {accept}") };
-            assert!(page.starts_with("\nkubelet flagz\nWarning: ") && page.ends_with("\n\nv=4\n"), "{page}");
+            let page = answer(FLAGZ, accept).expect("a page");
+            assert_eq!(page.media, TEXT);
+            let body = page.body;
+            assert!(body.starts_with("\nkubelet flagz\nWarning: ") && body.ends_with("\n\nv=4\n"), "{body}");
         }
-        let Ok(Page::Structured(object, None)) =
-            answer(FLAGZ, "application/json;v=v1beta1;g=config.k8s.io;as=Flagz")
-        else {
-            panic!("no object without a warning")
-        };
-        let expected = json!({ "kind": "Flagz", "apiVersion": "config.k8s.io/v1beta1",
-            "metadata": { "name": "kubelet" }, "flags": { "v": "4" } });
-        assert_eq!(object, expected);
-        let old = answer(FLAGZ, "application/json;v=v1alpha1;g=config.k8s.io;as=Flagz");
-        assert!(matches!(old, Ok(Page::Structured(_, Some(_)))), "{old:?}");
+        let page = answer(FLAGZ, "application/json;v=v1beta1;g=config.k8s.io;as=Flagz").expect("a page");
+        assert_eq!((page.media, page.warning), ("application/json", None));
+        let start = r#"{"kind":"Flagz","apiVersion":"config.k8s.io/v1beta1","metadata":{"name":"kubelet"}"#;
+        assert_eq!(page.body, format!(r#"{start},"flags":{{"v":"4"}}}}"#));
         for accept in ["application/xml", "application/json", "application/json;v=v1beta1;g=config.k8s.io"] {
             let said = answer(FLAGZ, accept).expect_err(accept).to_string();
             assert!(
@@ -195,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_status_tells_times_versions_and_paths() {
-        let Ok(Page::Text(page)) = answer(STATUSZ, "text/plain") else { panic!("no text") };
+        let page = answer(STATUSZ, "text/plain").expect("a page").body;
         let lines = [
             "Started: Thu Jan  1 00:00:00 UTC 1970",
             "Up: 1 hr 02 min 03 sec",
@@ -207,11 +268,27 @@ mod tests {
             assert!(page.lines().any(|one| one == line), "{page}");
         }
         let accept = "application/json;v=v1beta1;g=config.k8s.io;as=Statusz";
-        let Ok(Page::Structured(status, None)) = answer(STATUSZ, accept) else { panic!("no object") };
-        assert_eq!(status["paths"], json!(["/healthz", STATUSZ]));
+        let fields = r#""startTime":"1970-01-01T00:00:00Z","uptimeSeconds":3723,"goVersion":"none","binaryVersion":"1.36.0""#;
+        let rest = r#""emulationVersion":"1.36","paths":["/healthz","/statusz"]}"#;
+        let status = answer(STATUSZ, accept).expect("a page").body;
+        assert!(status.ends_with(&format!("{fields},{rest}")), "{status}");
+    }
+
+    #[test]
+    fn responses_warn_of_old_forms_and_refuse_others() {
+        let program = program();
+        let pages = Zpages { component: "kubelet", program: &program, paths: &[] };
+        let response = pages.response(FLAGZ, "application/json;v=v1alpha1;g=config.k8s.io;as=Flagz");
         assert_eq!(
-            (&status["uptimeSeconds"], &status["startTime"]),
-            (&json!(3723), &json!("1970-01-01T00:00:00Z"))
+            response.headers()[WARNING],
+            "299 - \"config.k8s.io/v1alpha1 Flagz is deprecated, ask /flagz for v1beta1\""
         );
+        let plain = pages.response(STATUSZ, "");
+        assert_eq!(
+            (&plain.headers()[CONTENT_TYPE], plain.headers().get(WARNING)),
+            (&HeaderValue::from_static(TEXT), None)
+        );
+        assert_eq!(pages.response(FLAGZ, "application/xml").status(), 406);
+        assert_eq!(pages.response("/other", "").status(), 404);
     }
 }

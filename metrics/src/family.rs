@@ -216,13 +216,16 @@ impl<M: Metric> Family<M> {
     }
 
     fn entered(&self, hash: u64, values: &[&str]) -> Arc<M> {
-        let mut all = self.series.write();
-        if all.len() >= MOST_SERIES && find(&all, hash, values).is_none() {
+        self.entered_in(&mut self.series.write(), hash, values)
+    }
+
+    fn entered_in(&self, all: &mut All<M>, hash: u64, values: &[&str]) -> Arc<M> {
+        if all.len() >= MOST_SERIES && find(all, hash, values).is_none() {
             let values = vec![OVERFLOW; self.labels.len()];
             let hash = hash_of(&values);
-            return self.enter(&mut all, hash, &values).clone();
+            return self.enter(all, hash, &values).clone();
         }
-        self.enter(&mut all, hash, values).clone()
+        self.enter(all, hash, values).clone()
     }
 
     fn enter<'a>(&self, all: &'a mut All<M>, hash: u64, values: &[&str]) -> &'a Arc<M> {
@@ -274,6 +277,27 @@ impl<M: Metric> Family<M> {
     }
 }
 
+impl Family<Gauge> {
+    /// Adds to a series, and drops it where it comes to zero: nothing is left of a namespace, once all that was counted in it
+    /// has gone.
+    pub fn count(&self, values: &[&str], by: i64) {
+        let values = &values[..values.len().min(self.labels.len())];
+        let hash = hash_of(values);
+        let mut all = self.series.write();
+        let gauge = self.entered_in(&mut all, hash, values);
+        gauge.add(by);
+        if gauge.get() != 0 {
+            return;
+        }
+        if let Some(bucket) = all.get_mut(&hash) {
+            bucket.retain(|series| !Arc::ptr_eq(&series.metric, &gauge));
+            if bucket.is_empty() {
+                all.remove(&hash);
+            }
+        }
+    }
+}
+
 fn find<'a, M>(all: &'a All<M>, hash: u64, values: &[&str]) -> Option<&'a Series<M>> {
     all.get(&hash)?.iter().find(|series| same(series, values))
 }
@@ -286,6 +310,18 @@ fn same<M>(series: &Series<M>, values: &[&str]) -> bool {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn what_is_counted_no_more_has_no_series() {
+        let family = Family::new("held", "Held.", &["namespace"], Gauge::default);
+        for (namespace, by) in [("a", 2), ("b", 1), ("a", -1), ("b", -1)] {
+            family.count(&[namespace], by);
+        }
+        let mut shown = Vec::new();
+        family.each(|labels, gauge| shown.push((labels[0].1.to_owned(), gauge.get())));
+        assert_eq!(shown, [("a".to_owned(), 1)]);
+        assert_eq!(family.series.read().len(), 1);
+    }
 
     #[test]
     fn labels_are_told_apart() {

@@ -153,6 +153,24 @@ impl<M: Families> Metrics<M> {
         }
     }
 
+    /// Adds to a gauge, and drops its series where it comes to zero.
+    pub fn count(&self, metric: M, labels: &[&str], by: i64) {
+        match self.recorder(metric, labels) {
+            Recorder::Gauge(family) => family.count(labels, by),
+            _ => debug_assert!(false, "{} is no gauge", metric.description().name),
+        }
+    }
+
+    /// Drops the gauge with these labels: what it told of is gone.
+    pub fn remove(&self, metric: M, labels: &[&str]) {
+        match self.recorder(metric, labels) {
+            Recorder::Gauge(family) => {
+                family.retain(|values| !values.iter().map(|value| &**value).eq(labels.iter().copied()));
+            }
+            _ => debug_assert!(false, "{} is no gauge", metric.description().name),
+        }
+    }
+
     /// Replaces all gauges of a family.
     pub fn set_all<'l>(&self, metric: M, samples: impl IntoIterator<Item = (Vec<&'l str>, usize)>) {
         let Recorder::Gauge(family) = &self.recorders[metric.index()] else {

@@ -2,7 +2,7 @@
 
 use crate::userspace::Relays;
 use coracle_listen::page;
-use coracle_listen::zpages::{self, Page, Program, Zpages};
+use coracle_listen::zpages::{Program, Zpages};
 use coracle_metrics::{CONTENT_TYPE, Text};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -51,16 +51,24 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Status, media type and body of a path.
-    fn page(&self, path: &str, accept: &str) -> (&'static str, &'static str, String) {
+    /// Status, media type, further headers and body of a path.
+    fn page(&self, path: &str, accept: &str) -> (&'static str, &'static str, String, String) {
         let pages = Zpages { component: "kube-proxy", program: &self.program, paths: &PATHS };
+        match pages.page(path, accept, jiff::Timestamp::now()) {
+            Some(Ok(page)) => {
+                let warning = page.warning_header().map(|text| format!("Warning: {text}\r\n"));
+                ("200 OK", page.media, warning.unwrap_or_default(), page.body)
+            }
+            Some(Err(error)) => ("406 Not Acceptable", TEXT, String::new(), format!("{error}\n")),
+            None => {
+                let (status, media, body) = self.other_page(path);
+                (status, media, String::new(), body)
+            }
+        }
+    }
+
+    fn other_page(&self, path: &str) -> (&'static str, &'static str, String) {
         match path {
-            zpages::STATUSZ | zpages::FLAGZ => match pages.page(path, accept, jiff::Timestamp::now()) {
-                Some(Ok(Page::Text(text))) => ("200 OK", TEXT, text),
-                Some(Ok(Page::Structured(object, _))) => ("200 OK", "application/json", object.to_string()),
-                Some(Err(error)) => ("406 Not Acceptable", TEXT, format!("{error}\n")),
-                None => ("404 Not Found", TEXT, "404 page not found\n".to_owned()),
-            },
             "/metrics" => {
                 let mut text = Text::default();
                 self.metrics.render(&mut text);
@@ -82,10 +90,7 @@ pub async fn serve(listener: TcpListener, shown: Shown) {
     loop {
         let stream = page::next(|| listener.accept()).await;
         let shown = shown.clone();
-        tokio::spawn(page::respond_as(stream, move |path, accept| {
-            let (status, media, body) = shown.page(path, accept);
-            (status, media, String::new(), body)
-        }));
+        tokio::spawn(page::respond_as(stream, move |path, accept| shown.page(path, accept)));
     }
 }
 
@@ -108,7 +113,7 @@ mod tests {
         let (_, mode) = watch::channel("iptables");
         let program = Arc::default();
         let shown = Shown { metrics, policies: Arc::default(), mode, relays: Relays::default(), program };
-        let (status, _, page) = shown.page("/metrics", "");
+        let (status, _, _, page) = shown.page("/metrics", "");
         assert_eq!(status, "200 OK");
         assert!(
             page.contains("kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 1"),
@@ -125,13 +130,18 @@ mod tests {
         ] {
             assert!(page.contains(head), "{head} in {page}");
         }
-        assert_eq!(shown.page("/proxyMode", "").2, "iptables");
-        assert_eq!(shown.page("/relays", "").2, "{}");
+        assert_eq!(shown.page("/proxyMode", "").3, "iptables");
+        assert_eq!(shown.page("/relays", "").3, "{}");
         assert_eq!(shown.page("/x", "").0, "404 Not Found");
-        let (_, media, status) = shown.page("/statusz", "text/plain");
+        let (_, media, _, status) = shown.page("/statusz", "text/plain");
         assert!(media == TEXT && status.starts_with("\nkube-proxy statusz\n"), "{status}");
-        let (_, media, flags) = shown.page("/flagz", "application/json;v=v1beta1;g=config.k8s.io;as=Flagz");
-        assert!(media == "application/json" && flags.contains("\"kind\":\"Flagz\""), "{flags}");
+        let (_, media, more, flags) =
+            shown.page("/flagz", "application/json;v=v1alpha1;g=config.k8s.io;as=Flagz");
+        assert!(
+            media == "application/json" && more.starts_with("Warning: 299 - ") && more.ends_with("\r\n"),
+            "{more}"
+        );
+        assert!(flags.contains("\"kind\":\"Flagz\""), "{flags}");
         assert_eq!(shown.page("/flagz", "application/xml").0, "406 Not Acceptable");
     }
 }

@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::serve::Listener;
-use coracle_listen::zpages::{self, Page, Program, Zpages};
+use coracle_listen::zpages::{self, Program, Zpages};
 use coracle_metrics::{CONTENT_TYPE as PAGE, Text};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
@@ -284,14 +284,7 @@ async fn zpage(State(port): State<Arc<Port>>, uri: Uri, headers: HeaderMap) -> R
     paths.sort_unstable();
     let pages = Zpages { component: port.component, program: &port.program, paths: &paths };
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    match pages.page(uri.path(), accept, jiff::Timestamp::now()) {
-        Some(Ok(Page::Text(text))) => text.into_response(),
-        Some(Ok(Page::Structured(object, _))) => {
-            ([(CONTENT_TYPE, "application/json")], object.to_string()).into_response()
-        }
-        Some(Err(error)) => (StatusCode::NOT_ACCEPTABLE, format!("{error}\n")).into_response(),
-        None => StatusCode::NOT_FOUND.into_response(),
-    }
+    pages.response(uri.path(), accept).map(Body::from)
 }
 
 async fn other_page(State(port): State<Arc<Port>>, headers: HeaderMap) -> Response {

@@ -1,7 +1,7 @@
 //! What is counted of autoscalers.
 
 use super::judge::{Opinion, Trouble};
-use crate::common::levels::{Levels, Tally};
+use crate::common::tally::Tally;
 use crate::metrics::{Metric, Metrics};
 use coracle_client::ObjectKey;
 use std::cmp::Ordering;
@@ -68,20 +68,20 @@ pub struct Outcome {
 pub struct Counted {
     metrics: Arc<Metrics>,
     number: Tally,
-    desired: Levels,
 }
 
 impl Counted {
     pub fn new(metrics: Arc<Metrics>) -> Self {
         let number = Tally::new(metrics.clone(), Metric::Scalers);
-        let desired = Levels::new(metrics.clone(), Metric::ScalerDesired);
-        Self { metrics, number, desired }
+        // Kept over restarts of the controller, which sees all of them again.
+        metrics.set_all(Metric::ScalerDesired, std::iter::empty());
+        Self { metrics, number }
     }
 
     /// One was looked at.
     pub fn looked(&self, key: &ObjectKey, outcome: Outcome, desired: i32, duration: Duration) {
         self.number.set(key, Some(Vec::new()));
-        self.desired.set(key, &[&key.namespace, &key.name], desired);
+        self.metrics.set(Metric::ScalerDesired, &[&key.namespace, &key.name], desired.into());
         let labels = [outcome.action.label(), outcome.error.label()];
         self.metrics.add(Metric::ScalerLooks, &labels, 1);
         self.metrics.observe(Metric::ScalerLookDuration, &labels, duration);
@@ -90,7 +90,7 @@ impl Counted {
     /// One is gone.
     pub fn forget(&self, key: &ObjectKey) {
         self.number.set(key, None);
-        self.desired.forget(key);
+        self.metrics.remove(Metric::ScalerDesired, &[&key.namespace, &key.name]);
     }
 
     /// One metric of a target with so many replicas was judged.
@@ -102,5 +102,33 @@ impl Counted {
         let labels = [action.label(), error.label(), type_];
         self.metrics.add(Metric::ScalerMetrics, &labels, 1);
         self.metrics.observe(Metric::ScalerMetricDuration, &labels, duration);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wanted_goes_with_its_autoscaler() {
+        let metrics = Arc::<Metrics>::default();
+        let counted = Counted::new(metrics.clone());
+        let shown = || {
+            let mut page = coracle_metrics::Text::default();
+            metrics.render(&mut page);
+            let page = page.finish();
+            let desired = "horizontal_pod_autoscaler_controller_desired_replicas{";
+            page.lines().filter_map(|line| line.strip_prefix(desired)).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let (a, b) = (ObjectKey::new("n", "a"), ObjectKey::new("n", "b"));
+        for (key, desired) in [(&a, 3), (&b, 1), (&a, 4)] {
+            counted.looked(key, Outcome::default(), desired, Duration::ZERO);
+        }
+        let (of_a, of_b) = (r#"namespace="n",hpa_name="a"} 4"#, r#"namespace="n",hpa_name="b"} 1"#);
+        assert_eq!(shown(), [of_a, of_b]);
+        counted.forget(&a);
+        assert_eq!(shown(), [of_b]);
+        Counted::new(metrics.clone());
+        assert!(shown().is_empty(), "another run sees all of them again");
     }
 }

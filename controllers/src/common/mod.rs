@@ -1,13 +1,13 @@
 //! What several controllers share: how pods are judged, owned and waited for.
 
 pub mod disruption;
-pub mod levels;
 pub mod ownership;
 pub mod pending;
 pub mod pod_control;
 pub mod pods;
 pub mod revisions;
 pub mod services;
+pub mod tally;
 pub mod trigger;
 
 use jiff::Timestamp;

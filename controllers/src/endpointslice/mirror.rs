@@ -77,12 +77,14 @@ impl Reconciler for Mirror {
             spec.is_some_and(|s| s.selector.as_ref().is_none_or(|s| s.is_empty()))
         });
         let endpoints = self.endpoints.get_key(key).filter(|e| custom && is_mirrored(e));
-        let wanted = endpoints.as_ref().map_or_else(Vec::new, |e| frames(e));
+        let subsets = endpoints.as_ref().map(|e| repack(e.subsets.as_deref().unwrap_or_default()));
+        let subsets = subsets.unwrap_or_default();
+        let wanted = endpoints.as_ref().map_or_else(Vec::new, |e| frames(e, &subsets));
         let began = Instant::now();
         let mut written = self.writer.write(key, wanted, &|_| {}).await;
         if let Some(endpoints) = &endpoints {
             written = writer::report(&self.recorder, endpoints.as_ref(), "Endpoints", written);
-            self.report(endpoints, matches!(written, Ok(changed) if changed > 0));
+            self.report(endpoints, &subsets, matches!(written, Ok(changed) if changed > 0));
         }
         self.writer.counted.metrics.observe(Metric::MirrorDuration, &[], began.elapsed());
         written?;
@@ -92,8 +94,7 @@ impl Reconciler for Mirror {
 
 impl Mirror {
     /// Counts what could not be mirrored, and says so where something else was.
-    fn report(&self, endpoints: &Endpoints, changed: bool) {
-        let subsets = repack(endpoints.subsets.as_deref().unwrap_or_default());
+    fn report(&self, endpoints: &Endpoints, subsets: &[EndpointSubset], changed: bool) {
         let sizes = subsets.iter().map(|s| {
             s.addresses.as_ref().map_or(0, Vec::len) + s.not_ready_addresses.as_ref().map_or(0, Vec::len)
         });
@@ -115,8 +116,7 @@ fn is_mirrored(endpoints: &Endpoints) -> bool {
         && !endpoints.annotations().contains_key(LEADER)
 }
 
-fn frames(endpoints: &Endpoints) -> Vec<(Frame, Vec<Group>)> {
-    let subsets = repack(endpoints.subsets.as_deref().unwrap_or_default());
+fn frames(endpoints: &Endpoints, subsets: &[EndpointSubset]) -> Vec<(Frame, Vec<Group>)> {
     let families = [Family::V4, Family::V6].into_iter();
     let frames = families.map(|family| {
         let groups = subsets.iter().map(|subset| group(subset, family));

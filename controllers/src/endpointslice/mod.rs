@@ -10,11 +10,11 @@ mod repack;
 mod writer;
 
 use crate::clients::Clients;
-use crate::common::levels::Tally;
 use crate::common::ownership::controller_reference;
 use crate::common::pending::{PENDING_TIMEOUT, Pending};
 use crate::common::pods;
 use crate::common::services::{self, Family, HEADLESS, ServiceSelectors};
+use crate::common::tally::Tally;
 use crate::common::trigger::{self, Triggers};
 use crate::metrics::Metric;
 use coracle_client::informer::deleting;
@@ -120,6 +120,7 @@ impl Reconciler for Slices {
             return Ok(Action::AwaitChange);
         };
         let Some(selector) = services::selector(&service).filter(|_| !deleting(service.as_ref())) else {
+            self.distributions.set(key, None);
             return Ok(Action::AwaitChange);
         };
         self.distributions.set(key, hints::distribution(&service).map(|label| vec![label]));

@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 struct Eviction {
@@ -111,7 +111,7 @@ impl Reconciler for Eviction {
         let now = Timestamp::now();
         let since =
             self.scheduled.lock().get(key).filter(|(uid, _)| *uid == uid_of(pod.as_ref())).map(|s| s.1);
-        match plan::endurance(&pod, &no_execute(&node), since.unwrap_or(now), now) {
+        match plan::end(&pod, &no_execute(&node), since.unwrap_or(now)) {
             None => {
                 if self.scheduled.lock().remove(key).is_some() {
                     let message = format!("Cancelling deletion of Pod {key}");
@@ -119,27 +119,28 @@ impl Reconciler for Eviction {
                 }
                 Ok(Action::AwaitChange)
             }
-            Some(left) if !left.is_zero() => {
+            Some(end) if end > now => {
                 let since = (uid_of(pod.as_ref()), since.unwrap_or(now));
                 self.scheduled.lock().insert(key.clone(), since);
-                Ok(Action::RequeueAfter(left))
+                Ok(Action::RequeueAfter(Duration::try_from(end.duration_since(now)).unwrap_or_default()))
             }
-            Some(_) => self.evict(key, &pod).await,
+            Some(end) => self.evict(key, &pod, end).await,
         }
     }
 }
 
 impl Eviction {
-    async fn evict(&self, key: &ObjectKey, pod: &Pod) -> Result<Action, ReconcileError> {
+    /// Deletes a pod that had to go at `end`.
+    async fn evict(&self, key: &ObjectKey, pod: &Pod, end: Timestamp) -> Result<Action, ReconcileError> {
         self.scheduled.lock().remove(key);
         self.recorder.normal(pod, "TaintManagerEviction", format!("Marking for deletion Pod {key}"));
-        let began = Instant::now();
         let why = ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint");
         if disruption::mark(&self.client, pod, why.0, why.1).await? {
             disruption::delete(&self.client, pod, false).await?;
             self.told.lock().insert(key.clone(), uid_of(pod));
             self.metrics.add(Metric::TaintEvictions, &[], 1);
-            self.metrics.observe(Metric::TaintEvictionDelay, &[], began.elapsed());
+            let late = Duration::try_from(Timestamp::now().duration_since(end)).unwrap_or_default();
+            self.metrics.observe(Metric::TaintEvictionDelay, &[], late);
         }
         Ok(Action::AwaitChange)
     }

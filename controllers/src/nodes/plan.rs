@@ -5,7 +5,6 @@ use coracle_api::well_known;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use std::time::Duration;
 
 const NOT_READY: &str = well_known::NOT_READY;
 const UNREACHABLE: &str = well_known::UNREACHABLE;
@@ -119,18 +118,18 @@ pub fn taints(node: &Node, leave: bool, now: Timestamp) -> Vec<Taint> {
     all
 }
 
-/// How long the pod may stay on a node with these taints: `None` for ever, zero not at all. Every NoExecute taint
-/// counts from when it was added, or, if that is not told, from `seen`; of several tolerations for one the first holds.
-pub fn endurance(pod: &Pod, taints: &[Taint], seen: Timestamp, now: Timestamp) -> Option<Duration> {
+/// When the pod has to leave a node with these taints: `None` for never. Every NoExecute taint that is tolerated for a while
+/// counts from when it was added, or, if that is not told, from `seen`, as one does that is not tolerated at all; of several
+/// tolerations for one the first holds.
+pub fn end(pod: &Pod, taints: &[Taint], seen: Timestamp) -> Option<Timestamp> {
     let tolerations = pod.spec.as_ref().and_then(|s| s.tolerations.as_deref()).unwrap_or_default();
-    let of = |taint: &Taint| -> Option<Duration> {
+    let of = |taint: &Taint| -> Option<Timestamp> {
         let Some(matching) = tolerations.iter().find(|t| Toleration::from(*t).tolerates(taint.into())) else {
-            return Some(Duration::ZERO);
+            return Some(seen);
         };
         let seconds = matching.toleration_seconds?;
         let since = taint.time_added.as_ref().map_or(seen, |t| t.0);
-        let due = since.as_second().saturating_add(seconds.max(0));
-        Some(Duration::from_secs(u64::try_from(due - now.as_second()).unwrap_or(0)))
+        Some(since.saturating_add(SignedDuration::from_secs(seconds.max(0))).unwrap_or(Timestamp::MAX))
     };
     taints.iter().filter(|t| t.effect == NO_EXECUTE).filter_map(of).min()
 }
@@ -228,11 +227,13 @@ mod tests {
             let pod: Pod =
                 serde_json::from_value(json!({ "spec": { "containers": [], "tolerations": tolerations } }))
                     .unwrap();
-            let left = endurance(&pod, std::slice::from_ref(&taint), at(0), at(110));
-            assert_eq!(left.map(|d| d.as_secs()), expected, "{tolerations}");
+            let left = |taint: &Taint, seen: Timestamp| {
+                let end = end(&pod, std::slice::from_ref(taint), seen)?;
+                Some(end.duration_since(at(110)).as_secs().max(0))
+            };
+            assert_eq!(left(&taint, at(0)), expected, "{tolerations}");
             let untold = Taint { time_added: None, ..taint.clone() };
-            let left = endurance(&pod, &[untold], at(100), at(110));
-            assert_eq!(left.map(|d| d.as_secs()), expected, "{tolerations}, seen at 100");
+            assert_eq!(left(&untold, at(100)), expected, "{tolerations}, seen at 100");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! controllers reads them.
 
 use super::eviction::DeviceId;
-use crate::common::levels::Tally;
+use crate::common::tally::Tally;
 use crate::metrics::{Metric, Metrics};
 use coracle_client::store::Update;
 use coracle_client::{ObjectKey, Reflector, Selection, Store};

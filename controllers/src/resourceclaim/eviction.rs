@@ -16,7 +16,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
@@ -50,12 +50,15 @@ fn tainted(slice: &Value) -> Result<Option<Taints>, String> {
     Ok((!taints.is_empty()).then_some(taints))
 }
 
+/// The end of what is not tolerated at all.
+const AT_ONCE: Timestamp = Timestamp::MIN;
+
 /// When whoever holds the device must go for this taint; `None` for never.
 fn end(held: &Held, taint: &Value, now: Timestamp) -> Option<Timestamp> {
     let tolerates = |t: &&Value| Toleration::from(*t).tolerates(taint.into());
     let mut matching = held.tolerations.iter().filter(tolerates).peekable();
     if matching.peek().is_none() {
-        return Some(Timestamp::MIN);
+        return Some(AT_ONCE);
     }
     let seconds = matching.filter_map(|t| t["tolerationSeconds"].as_i64()).min()?;
     let since = taint["timeAdded"].as_str().and_then(|t| t.parse().ok()).unwrap_or(now);
@@ -109,7 +112,7 @@ impl Reconciler for Eviction {
             let pod = self.pods.get(&key.namespace, &consumer.name);
             let pod = pod.filter(|p| uid_of(p.as_ref()) == consumer.uid && !deleting(p.as_ref()));
             if let Some(pod) = pod {
-                self.evict(&key.namespace, &pod).await?;
+                self.evict(&key.namespace, &pod, if end == AT_ONCE { now } else { end }).await?;
             }
         }
         Ok(Action::AwaitChange)
@@ -117,8 +120,8 @@ impl Reconciler for Eviction {
 }
 
 impl Eviction {
-    async fn evict(&self, namespace: &str, pod: &Pod) -> Result<(), ReconcileError> {
-        let began = Instant::now();
+    /// Deletes a pod that had to go at `end`.
+    async fn evict(&self, namespace: &str, pod: &Pod, end: Timestamp) -> Result<(), ReconcileError> {
         let (uid, name) = (uid_of(pod), pod.metadata.name.clone().unwrap_or_default());
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let condition = json!({
@@ -136,7 +139,8 @@ impl Eviction {
         match api.delete(&name, &DeleteParams::default().preconditions(exactly)).await {
             Ok(_) => {
                 self.metrics.add(Metric::DeviceEvictions, &[], 1);
-                self.metrics.observe(Metric::DeviceEvictionDelay, &[], began.elapsed());
+                let late = Duration::try_from(Timestamp::now().duration_since(end)).unwrap_or_default();
+                self.metrics.observe(Metric::DeviceEvictionDelay, &[], late);
                 Ok(())
             }
             Err(error) if [404, 409].contains(&code_of(&error)) => Ok(()),

@@ -5,7 +5,7 @@ use super::error::HttpError;
 use super::{Server, checkpoint, local_path, logs, metrics, node_logs, stats, streams};
 use crate::streaming;
 use axum::body::Body;
-use coracle_listen::zpages::{Page, Zpages};
+use coracle_listen::zpages::Zpages;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use k8s_openapi::api::core::v1::Pod;
 use percent_encoding::percent_decode_str;
@@ -53,15 +53,9 @@ pub(super) async fn answer(
         ["pods"] => Ok(pods(&server.pods.pods())),
         ["runningpods"] => Ok(running(server)),
         ["configz"] => Ok(json_body(&json!({ "kubeletconfig": (server.configz)() }))),
-        ["statusz" | "flagz"] => zpage(server, &path, request.headers()),
+        ["statusz" | "flagz"] => Ok(zpage(server, &path, request.headers())),
         ["containerLogs", namespace, pod, container] => {
-            let ends = server.ends(admitted);
-            let log = logs::answer(server, request.uri().query(), namespace, pod, container, ends)?;
-            let upgrade = streaming::upgrade_of(request.headers()).map(str::to_owned);
-            match upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket")) {
-                true => Ok(streaming::messages(request, log.into_body(), &server.stop)?),
-                false => Ok(log),
-            }
+            container_log(server, request, [namespace, pod, container], admitted)
         }
         ["stats"] | ["stats", "summary"] => {
             stats::summary(server, request.uri().query().unwrap_or_default()).await
@@ -91,16 +85,27 @@ impl Server {
     }
 }
 
-fn zpage(server: &Server, path: &str, headers: &HeaderMap) -> Result<Response<Body>, HttpError> {
+fn zpage(server: &Server, path: &str, headers: &HeaderMap) -> Response<Body> {
     let paths = super::PATHS.map(|first| format!("/{first}"));
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     let pages = Zpages { component: "kubelet", program: &server.program, paths: &paths };
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    match pages.page(path.trim_end_matches('/'), accept, jiff::Timestamp::now()) {
-        Some(Ok(Page::Text(page))) => Ok(text(page)),
-        Some(Ok(Page::Structured(object, _))) => Ok(json_body(&object)),
-        Some(Err(error)) => Err(HttpError::new(StatusCode::NOT_ACCEPTABLE, format!("{error}\n"))),
-        None => Err(HttpError::not_found("404 page not found\n")),
+    pages.response(path.trim_end_matches('/'), accept).map(Body::from)
+}
+
+/// The log of a container, as messages of a WebSocket where that is asked for.
+fn container_log(
+    server: &Arc<Server>,
+    request: Request<Body>,
+    [namespace, pod, container]: [&str; 3],
+    admitted: Admitted,
+) -> Result<Response<Body>, HttpError> {
+    let ends = server.ends(admitted);
+    let log = logs::answer(server, request.uri().query(), namespace, pod, container, ends)?;
+    let upgrade = streaming::upgrade_of(request.headers()).map(str::to_owned);
+    match upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket")) {
+        true => Ok(streaming::messages(request, log.into_body(), &server.stop)?),
+        false => Ok(log),
     }
 }
 

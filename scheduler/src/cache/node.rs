@@ -21,20 +21,18 @@ pub struct NodeChange {
 }
 
 impl NodeChange {
-    /// What `new` changes of what is known of the node.
+    /// What `new` changes of what is known of the node. Of heartbeats nothing is copied.
     pub fn between(old: &NodeInfo, new: &Node) -> Self {
-        let seen = NodeFacts::of(new);
-        let known = old.facts.as_deref();
-        let differs = |part: fn(&NodeFacts) -> &Pairs| known.map(part) != Some(part(&seen));
+        let known = |is: &dyn Fn(&NodeFacts) -> bool| old.facts.as_deref().is_some_and(is);
         let (allocatable, allowed_pods) = offered(new);
         Self {
             allocatable: (&allocatable, allowed_pods) != (&old.allocatable, old.allowed_pods),
-            labels: differs(|facts| &facts.labels),
-            taints: old.taints() != &*seen.taints,
-            unschedulable: old.is_unschedulable() != seen.unschedulable,
-            annotations: differs(|facts| &facts.annotations),
+            labels: !known(&|facts| facts.labels.are(new.metadata.labels.as_ref())),
+            taints: old.taints() != taints_of(new),
+            unschedulable: old.is_unschedulable() != is_unschedulable(new),
+            annotations: !known(&|facts| facts.annotations.are(new.metadata.annotations.as_ref())),
             images: !old.has_images_of(new),
-            features: old.declared_features() != &*seen.declared_features,
+            features: old.declared_features() != features_of(new),
         }
     }
 
@@ -64,6 +62,11 @@ impl Pairs {
         )
     }
 
+    fn are(&self, map: Option<&BTreeMap<String, String>>) -> bool {
+        let own = self.0.iter().map(|(key, value)| (&**key, &**value));
+        own.eq(map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str())))
+    }
+
     fn get(&self, key: &str) -> Option<&str> {
         let at = self.0.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
         Some(&self.0[at].1)
@@ -83,16 +86,26 @@ struct NodeFacts {
 
 impl NodeFacts {
     fn of(node: &Node) -> Self {
-        let spec = node.spec.as_ref();
-        let features = node.status.as_ref().and_then(|status| status.declared_features.as_deref());
         Self {
             labels: Pairs::of(node.metadata.labels.as_ref()),
             annotations: Pairs::of(node.metadata.annotations.as_ref()),
-            taints: spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default().into(),
-            unschedulable: spec.and_then(|spec| spec.unschedulable) == Some(true),
-            declared_features: features.unwrap_or_default().into(),
+            taints: taints_of(node).into(),
+            unschedulable: is_unschedulable(node),
+            declared_features: features_of(node).into(),
         }
     }
+}
+
+fn taints_of(node: &Node) -> &[Taint] {
+    node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
+}
+
+fn is_unschedulable(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
+}
+
+fn features_of(node: &Node) -> &[String] {
+    node.status.as_ref().and_then(|status| status.declared_features.as_deref()).unwrap_or_default()
 }
 
 /// What a node has for pods, and for how many.

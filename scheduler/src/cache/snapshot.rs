@@ -366,6 +366,34 @@ mod tests {
     }
 
     #[test]
+    fn a_change_is_what_it_says() {
+        type Change = fn(&mut NodeChange);
+        let cases: [(&str, serde_json::Value, Change); 8] = [
+            ("/metadata/labels", json!({"l": "2"}), |c| c.labels = true),
+            ("/metadata/labels", json!({}), |c| c.labels = true),
+            ("/metadata/annotations", json!({"n": "2", "more": ""}), |c| c.annotations = true),
+            ("/spec/taints", json!([{"key": "k", "effect": "NoExecute"}]), |c| c.taints = true),
+            ("/spec/unschedulable", json!(true), |c| c.unschedulable = true),
+            ("/status/allocatable", json!({"cpu": "2", "pods": "3"}), |c| c.allocatable = true),
+            ("/status/images", json!([{"names": ["i"], "sizeBytes": 8}]), |c| c.images = true),
+            ("/status/declaredFeatures", json!(["F", "G"]), |c| c.features = true),
+        ];
+        let before = node("2026-01-01T00:00:00Z", false);
+        for (pointer, value, change) in cases {
+            let mut snapshot = Snapshot::default();
+            snapshot.set_node(before.clone());
+            let mut after = serde_json::to_value(&*before).expect("JSON");
+            let (parent, field) = pointer.rsplit_once('/').expect("a pointer");
+            after.pointer_mut(parent).expect("there")[field] = value;
+            let after: Arc<Node> = Arc::new(serde_json::from_value(after).expect("a node"));
+            let mut expected = NodeChange::default();
+            change(&mut expected);
+            assert_eq!(snapshot.set_node(after.clone()), Some(expected), "{pointer}");
+            assert!(snapshot.set_node(after).is_some_and(NodeChange::is_nothing), "{pointer}");
+        }
+    }
+
+    #[test]
     fn nodes_are_kept_whole_for_who_sends_them_on() {
         let mut snapshot = Snapshot::default();
         snapshot.keep_nodes_whole();

@@ -12,7 +12,7 @@ use coracle_access::authn::oidc;
 use coracle_api::ApiError;
 use coracle_api::encode::InOrder;
 use coracle_component_base::metrics;
-use coracle_listen::zpages::{self, Page, Zpages};
+use coracle_listen::zpages::{self, Zpages};
 use coracle_registry::Query;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, LOCATION, VARY};
 use http::{HeaderValue, Response, StatusCode};
@@ -107,15 +107,12 @@ fn zpage(server: &ServerState, path: &str, accept: &str) -> Option<Result<Reply,
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     let pages = Zpages { component: "kube-apiserver", program: &server.program, paths: &paths };
     let page = pages.page(path, accept, (server.registry.clock)())?;
-    Some(match page {
-        Ok(Page::Text(text)) => Ok(Reply::text(StatusCode::OK, text)),
-        Ok(Page::Structured(object, warning)) => {
-            let mut reply = Reply::ok(object);
-            reply.warnings.extend(warning);
-            Ok(reply)
-        }
-        Err(error) => Err(ApiError::new(406, "NotAcceptable", error.to_string())),
-    })
+    let page = page.map_err(|error| ApiError::new(406, "NotAcceptable", error.to_string()));
+    Some(page.map(|page| Reply {
+        status: StatusCode::OK,
+        content: Content::Text(page.media, page.body.into()),
+        warnings: page.warning.into_iter().collect(),
+    }))
 }
 
 /// What there is beside resources, as upstream's root page lists it.

@@ -1,49 +1,10 @@
-//! Gauges that go with the object which they are about.
+//! Gauges that count objects.
 
 use crate::metrics::{Metric, Metrics};
 use coracle_client::ObjectKey;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// One gauge's level for each object, under labels of the object's own.
-pub struct Levels {
-    metrics: Arc<Metrics>,
-    metric: Metric,
-    of: Mutex<HashMap<ObjectKey, (Vec<String>, i32)>>,
-}
-
-impl Levels {
-    pub fn new(metrics: Arc<Metrics>, metric: Metric) -> Self {
-        // Kept over restarts of the controllers, which see all objects again.
-        metrics.set_all(metric, std::iter::empty());
-        Self { metrics, metric, of: Mutex::default() }
-    }
-
-    pub fn set(&self, key: &ObjectKey, labels: &[&str], level: i32) {
-        let now = (labels.iter().map(|label| (*label).to_owned()).collect(), level);
-        let before = self.of.lock().insert(key.clone(), now);
-        if before.is_some_and(|(before, _)| before != labels) {
-            return self.show_all();
-        }
-        self.metrics.set(self.metric, labels, level.into());
-    }
-
-    pub fn forget(&self, key: &ObjectKey) {
-        let known = self.of.lock().remove(key).is_some();
-        if known {
-            self.show_all();
-        }
-    }
-
-    fn show_all(&self) {
-        let of = self.of.lock();
-        let samples = of.values().map(|(labels, level)| {
-            (labels.iter().map(String::as_str).collect(), usize::try_from(*level).unwrap_or(0))
-        });
-        self.metrics.set_all(self.metric, samples);
-    }
-}
 
 /// A gauge that counts objects by labels which they change.
 pub struct Tally {
@@ -86,21 +47,6 @@ mod tests {
         let mut lines: Vec<_> = page.lines().filter(|l| l.starts_with(name)).map(str::to_owned).collect();
         lines.sort();
         lines
-    }
-
-    #[test]
-    fn a_level_goes_with_its_object() {
-        let metrics = Arc::<Metrics>::default();
-        let levels = Levels::new(metrics.clone(), Metric::ScalerDesired);
-        let name = "horizontal_pod_autoscaler_controller_desired_replicas";
-        let (a, b) = (ObjectKey::new("n", "a"), ObjectKey::new("n", "b"));
-        levels.set(&a, &["n", "a"], 3);
-        levels.set(&b, &["n", "b"], 1);
-        levels.set(&a, &["n", "a"], 4);
-        let both = [r#"{namespace="n",hpa_name="a"} 4"#, r#"{namespace="n",hpa_name="b"} 1"#];
-        assert_eq!(shown(&metrics, name), both.map(|line| format!("{name}{line}")));
-        levels.forget(&a);
-        assert_eq!(shown(&metrics, name), [format!("{name}{}", both[1])]);
     }
 
     #[test]
